@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.table import align
 from distdbg.hosts.node import Node
-from distdbg.hosts.shape import FAN_IN, parent
+from distdbg.hosts.parent_choice import FAN_IN, parent
 from distdbg.hosts.status_rows import RankStatusRow
 
 S = 1_000_000_000

@@ -23,8 +23,7 @@ from distdbg.record.text import format_nbytes
 from distdbg.runtime.backends.shared_memory import channel_nbytes_for, slot_nbytes_for
 from distdbg.runtime.plan.between.choose import choose
 from distdbg.runtime.plan.between.estimate import estimate_s
-from distdbg.runtime.plan.bounds import bound_s
-from distdbg.runtime.plan.compare import ComparedProblem, time_of
+from distdbg.runtime.plan.compare import ComparedProblem, bound_s, time_of
 from distdbg.runtime.plan.layout import make_hosts
 from distdbg.runtime.plan.problem import Topology
 from distdbg.runtime.plan.timing import SimulatedFaults, Timing

@@ -1,7 +1,7 @@
 """`python -m benchmarks.scale`: how the cost of an op grows with the number of ranks.
 
 barrier and all_reduce of 8 B and 64 KiB on 2 to 64 ranks of this machine. Beside each time stands what
-the plans of that op predict (`distdbg.runtime.plan.cost`) for as many ranks on these cores. The
+the plans of that op predict (`distdbg.runtime.plan.compare`) for as many ranks on these cores. The
 prediction is no clock, so growth is compared with growth, each since the line before: `over` is the
 measured growth over the predicted one. Where it stays at 1 or below, the cost grows no faster than the
 algorithm says.
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def predict(case: Case, world_size: int, cores: int) -> float:
     """What the plans of all ranks say."""
     from distdbg.ops.call import Kind
-    from distdbg.runtime.plan.cost import Cost, predict_s
+    from distdbg.runtime.plan.compare import Cost, predict_s
     from distdbg.runtime.plan.make import make_plan
     from distdbg.runtime.plan.problem import Topology, uniform_problem
 

@@ -3,6 +3,8 @@
 mlp, convolution, transformer   DDP
 small                           DDP: 40 layers of 16 x 16, so a step is little else than its buckets
 fsdp                            the transformer under FSDP2, a unit for each layer
+tensor                          feed-forward blocks whose weights are DTensors: one by columns, one by rows
+accelerate                      the transformer by Accelerate: DDP with its default buckets
 pipeline                        a stage for each rank; 4 micro-batches go there and back by batch_isend_irecv
 """
 
@@ -16,6 +18,8 @@ from benchmarks.ddp import MODELS
 #: How many parts of a batch are in the pipeline, and how wide its layers are.
 _PARTS: Final = 4
 _WIDTH: Final = 256
+#: How many feed-forward blocks follow each other under tensor parallelism.
+_BLOCKS: Final = 4
 
 
 def make_step(torch: Any, dist: Any, name: str, bucket_mb: float) -> Callable[[], object]:
@@ -23,6 +27,10 @@ def make_step(torch: Any, dist: Any, name: str, bucket_mb: float) -> Callable[[]
     torch.manual_seed(0)
     if name == "pipeline":
         return _make_pipeline(torch, dist)
+    if name == "tensor":
+        return _make_tensor_parallel(torch, dist)
+    if name == "accelerate":
+        return _make_accelerated(torch)
     make, batch = _make_small(torch) if name == "small" else _find(torch, name)
     model = make()
     if name == "fsdp":
@@ -61,6 +69,53 @@ def _make_small(torch: Any) -> tuple[Callable[[], Any], Any]:
 def _make_optimizer(torch: Any, model: Any) -> Any:
     # The values stay as they are: tiny ones would take longer, in the job that has gone on longest.
     return torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
+
+
+def _make_tensor_parallel(torch: Any, dist: Any) -> Callable[[], object]:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    blocks = []
+    for _ in range(_BLOCKS):
+        block = torch.nn.Sequential(
+            torch.nn.Linear(_WIDTH, 4 * _WIDTH),
+            torch.nn.ReLU(),
+            torch.nn.Linear(4 * _WIDTH, _WIDTH),
+        )
+        blocks.append(
+            parallelize_module(block, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        )
+    model = torch.nn.Sequential(*blocks)
+    optimizer = _make_optimizer(torch, model)
+    batch = torch.randn(256, _WIDTH)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def _make_accelerated(torch: Any) -> Callable[[], object]:
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    make, batch = _find(torch, "transformer")
+    model = make()
+    model, optimizer = accelerator.prepare(model, _make_optimizer(torch, model))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        accelerator.backward(model(batch).square().mean())
+        optimizer.step()
+
+    return step
 
 
 def _make_pipeline(torch: Any, dist: Any) -> Callable[[], object]:

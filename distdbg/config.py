@@ -232,6 +232,14 @@ VARIABLES: tuple[Variable, ...] = (
         "Spans that an agent sends in a second, as a rule; of more, whole traces are left out and counted.",
     ),
     Variable(
+        "DISTDBG_PINNED_NBYTES",
+        "int",
+        768 << 20,
+        "How much pinned memory a process takes for arrays on GPUs that go through the host. A third each is "
+        "for sends and for receives in pieces, which wait for room, and for other ops, which take memory "
+        "that is not pinned beyond that.",
+    ),
+    Variable(
         "DISTDBG_RECORD_OPS",
         "int",
         4096,

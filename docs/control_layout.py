@@ -23,10 +23,10 @@ def control_layout_page() -> str:
         "| offset | bytes | |",
         "|---|---|---|",
         f"| 0 | {layout.PAGE_HEAD_NBYTES} | the fields below |",
-        f"| {layout.ABORT_OFFSET} | {layout.MOST_ABORT_NBYTES} | the words of an abort, JSON |",
-        f"| {layout.BREAK_OFFSET} | {layout.MOST_BREAK_NBYTES} | the armed breakpoints, JSON |",
-        f"| {layout.HOLDS_OFFSET} | {layout.MOST_HOLDS * layout.HOLD_NBYTES} | who holds the clock:"
-        f" {layout.MOST_HOLDS} entries of {layout.HOLD_NBYTES} bytes |",
+        f"| {layout.ABORT_OFFSET} | {layout.MAX_ABORT_NBYTES} | the words of an abort, JSON |",
+        f"| {layout.BREAK_OFFSET} | {layout.MAX_BREAK_NBYTES} | the armed breakpoints, JSON |",
+        f"| {layout.HOLDS_OFFSET} | {layout.MAX_HOLDS * layout.HOLD_NBYTES} | who holds the clock:"
+        f" {layout.MAX_HOLDS} entries of {layout.HOLD_NBYTES} bytes |",
         "",
         "| offset | type | name | |",
         "|---|---|---|---|",

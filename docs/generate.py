@@ -15,12 +15,13 @@ import distdbg
 from distdbg import config
 from distdbg.cli.commands import COMMANDS
 from distdbg.control.break_fields import ABOUT_ON, FIELDS, OPERATORS
-from distdbg.control.layout import MOST_BREAK_NBYTES
+from distdbg.control.layout import MAX_BREAK_NBYTES
 from distdbg.diagnose.finding import FINDING_KINDS
 from distdbg.launch.flag_table import SECTIONS, USE_ENV, CommandFlag
 from distdbg.render.schema import OBJECTS, SCHEMA
 from distdbg.tui.app import TopApp
 from distdbg.tui.commands import COMMANDS as TOP_COMMANDS
+from distdbg.tui.cursor_view import CursorView
 from distdbg.tui.keys import keys_of
 from distdbg.tui.line import Line
 from distdbg.tui.sheet import Sheet
@@ -336,7 +337,7 @@ def breakpoints_page() -> str:
         "| `hits=N` | stops at most N times; without it, every time |",
         "",
         "Each rank counts for itself. A rule keeps its counts while others are armed and cleared.",
-        f"All rules that are armed together take at most {MOST_BREAK_NBYTES} bytes.",
+        f"All rules that are armed together take at most {MAX_BREAK_NBYTES} bytes.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -350,8 +351,8 @@ def top_keys_page() -> str:
         "where you are. With `--readonly`, and in a replay, there is none that changes the job.",
         "",
         *_key_table("Everywhere", TopApp.BINDINGS),
-        *_key_table("In a table", RowTable.BINDINGS),
-        *_key_table("In a text", Sheet.BINDINGS),
+        *_key_table("In a table", [*CursorView.BINDINGS, *RowTable.BINDINGS]),
+        *_key_table("In a text", [*CursorView.BINDINGS, *Sheet.BINDINGS]),
         *_key_table("While a line is typed", Line.BINDINGS),
     ]
     for view in VIEWS:

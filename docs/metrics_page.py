@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from distdbg.diagnose.finding import FINDING_KINDS
 from distdbg.export.metrics.bounds import (
     KINDS,
-    MOST_LABEL_CHARACTERS,
+    MAX_LABEL_CHARACTERS,
     OTHER_KIND,
     most_series,
 )
@@ -17,9 +17,9 @@ from distdbg.export.metrics.families import (
     CHECKS,
     FAMILIES,
     LOST,
-    MOST_DTYPES,
-    MOST_GROUPS,
-    MOST_WORDS,
+    MAX_DTYPES,
+    MAX_GROUPS,
+    MAX_WORDS,
     NO_DTYPE,
     OTHER_DTYPE,
     OTHER_GROUP,
@@ -202,7 +202,7 @@ group without a description is named by its size, `(8 ranks)`: its own name is a
 has another. What a program cannot have said stands in parentheses.
 
 What is known to be possible is 0 before it has happened, so that the first time is a rise. A label may be
-any text in UTF-8; of one with more than {MOST_LABEL_CHARACTERS} characters the beginning is kept, with a
+any text in UTF-8; of one with more than {MAX_LABEL_CHARACTERS} characters the beginning is kept, with a
 digest of the whole.
 """
 
@@ -229,10 +229,10 @@ kinds of ops on four groups are, for the whole job:
 
 Whatever ranks do, there is a bound:
 
-- {MOST_GROUPS} groups of a host, and as many of the job, have a label of their own: those that were met
+- {MAX_GROUPS} groups of a host, and as many of the job, have a label of their own: those that were met
   first. All others are counted as `{OTHER_GROUP}`.
-- {MOST_DTYPES} data types of a kind and group; the others are `{OTHER_DTYPE}`.
-- {MOST_WORDS} values of any label that others have a say in, as `check`.
+- {MAX_DTYPES} data types of a kind and group; the others are `{OTHER_DTYPE}`.
+- {MAX_WORDS} values of any label that others have a say in, as `check`.
 
 So the agent of a host with 8 ranks serves at most {of_8} series, that of the first host {first_of_8}; with 64
 ranks it is {of_64} and {first_of_64}. `distdbg_agent_series` says how many it is now.

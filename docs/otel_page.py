@@ -8,7 +8,7 @@ from distdbg import config
 from distdbg.export.metrics.families import FAMILIES
 from distdbg.export.otel.attributes import ATTRIBUTES
 from distdbg.export.otel.metric_names import metric_name, metric_unit
-from distdbg.export.otel.sampling import FULL, MOST_STRIDE
+from distdbg.export.otel.sampling import FULL, MAX_STRIDE
 
 INTRODUCTION = """\
 # OpenTelemetry
@@ -117,8 +117,8 @@ def otel_page() -> str:
     defaults = {one.name: one.default for one in config.VARIABLES}
     rules = INTRODUCTION.format(
         full=f"{FULL:,}",
-        last=f"{FULL * MOST_STRIDE // 2 + 1:,}",
-        stride=f"{MOST_STRIDE:,}",
+        last=f"{FULL * MAX_STRIDE // 2 + 1:,}",
+        stride=f"{MAX_STRIDE:,}",
         slow=f"{defaults['DISTDBG_OTLP_SLOW_S']:g}",
         rate=f"{defaults['DISTDBG_OTLP_SPANS_PER_S']:g}",
     )

@@ -7,7 +7,6 @@ nor waits for it.
     main            the command line;  host_agent: one thread, a tick ten times a second
     context         what the parts of an agent see of it
     closer_look     at ranks without progress;  blockers: what keeps a process asleep, as Linux shows it
-    connection_end  the other end of a TCP connection that a process reads from
     take_stacks     asks a rank for its stacks
     judging/        the diagnosis inside the agent;  policy: which verdicts abort the job
     races           looks for message races while the job runs

@@ -18,19 +18,19 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol
 
 from distdbg.client import protocol
-from distdbg.client.protocol import MOST_REQUEST_NBYTES, BadLine, Request
+from distdbg.client.protocol import MAX_REQUEST_NBYTES, BadLine, Request
 from distdbg.control import served, sockets
 from distdbg.errors import ConfigError, DistNetworkError
 from distdbg.secure.guard import Guard, open_guard
 
-#: Of each way to come in.
-MOST_CLIENTS: Final = 64
+#: The most clients over each way to come in.
+MAX_CLIENTS: Final = 64
 #: Over TCP, that have not proven themselves yet.
-MOST_UNPROVEN: Final = 32
+MAX_UNPROVEN: Final = 32
 #: What is read of a client before its proof.
-MOST_GREETING_NBYTES: Final = 1024
+MAX_GREETING_NBYTES: Final = 1024
 #: What one client may leave unread.
-MOST_UNREAD_NBYTES: Final = 2 * protocol.MOST_ANSWER_NBYTES
+MAX_UNREAD_NBYTES: Final = 2 * protocol.MAX_ANSWER_NBYTES
 #: How long a client may read nothing while there is something for it, and may take to prove itself.
 PATIENCE_S: Final = 10.0
 PROOF_S: Final = 5.0
@@ -96,7 +96,7 @@ class ApiClient:
         if self not in self._server.clients:
             return  # it did not wait for its answer
         self._outbox += line
-        if len(self._outbox) > MOST_UNREAD_NBYTES:
+        if len(self._outbox) > MAX_UNREAD_NBYTES:
             self._server.drop(self)
         else:
             self.flush()
@@ -142,7 +142,7 @@ class ApiClient:
 
     @property
     def _most_nbytes(self) -> int:
-        return MOST_REQUEST_NBYTES if self.proof is None else MOST_GREETING_NBYTES
+        return MAX_REQUEST_NBYTES if self.proof is None else MAX_GREETING_NBYTES
 
     def release(self) -> ReleasedConnection:
         """What is to go on without the server."""
@@ -218,7 +218,6 @@ class ApiServer:
             sockets.is_served(self._path)  # removes the name, unless another agent has taken it
 
     def drop(self, client: ApiClient) -> None:
-        """End a connection."""
         if client not in self.clients:
             return
         self.clients.remove(client)
@@ -236,7 +235,7 @@ class ApiServer:
 
     def adopt(self, sock: socket.socket) -> None:
         """Serve a connection that has shown elsewhere that it may ask."""
-        if self._count("other") >= MOST_CLIENTS:
+        if self._count("other") >= MAX_CLIENTS:
             sock.close()
         else:
             self._welcome(sock, "other", None)
@@ -278,7 +277,7 @@ class ApiServer:
                 sock = self._guard.wrap(sock, is_server=True)
             proof = protocol.Proof(self._token, self._run, protocol.make_nonce())
             self._welcome(sock, "tcp", proof, served_at)
-        elif self._count("unix") < MOST_CLIENTS and sockets.is_same_user(sock):
+        elif self._count("unix") < MAX_CLIENTS and sockets.is_same_user(sock):
             self._welcome(sock, "unix", None)
         else:
             sock.close()
@@ -288,9 +287,9 @@ class ApiServer:
         return sum(client.way == way and client.proof is None for client in self.clients)
 
     def _make_room(self) -> None:
-        """For one more that has proven nothing: the oldest of those goes."""
+        """Drop the oldest connection that has proven nothing, for one more."""
         unproven = [client for client in self.clients if client.proof is not None]
-        if len(unproven) >= MOST_UNPROVEN:
+        if len(unproven) >= MAX_UNPROVEN:
             self.drop(min(unproven, key=lambda client: client.proof_by_ns))
 
     def _welcome(
@@ -307,7 +306,7 @@ class ApiServer:
             return
         if mask & selectors.EVENT_WRITE:
             client.flush()
-        # Who does not read its answers gets no further ones.
+        # A client that does not read its answers gets no further ones.
         if not mask & selectors.EVENT_READ or client not in self.clients:
             return
         is_there = client.receive()
@@ -342,7 +341,7 @@ class ApiServer:
             return True
         if not proof.is_of("client", words):
             return False
-        if self._count("tcp") >= MOST_CLIENTS:
+        if self._count("tcp") >= MAX_CLIENTS:
             client.send(protocol.refuse(None, DistNetworkError("it has too many clients")))
             return False
         client.proof = None

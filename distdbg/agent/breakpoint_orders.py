@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from distdbg.client import protocol
 from distdbg.client.protocol import Request
 from distdbg.control import sockets
-from distdbg.control.breakpoints import Rule, rules_from_page, rules_to_page
+from distdbg.control.breakpoints import Rule, breakpoints_to_plain, rules_from_page, rules_to_page
 from distdbg.errors import DistError, UsageError, format_ranks
 from distdbg.record.rank_state import RankState
 
@@ -34,7 +34,7 @@ IDS_PER_HOST: Final = 10_000
 _PENDING_NS: Final = 3_000_000_000
 #: How long a rank at a prompt may take to say that it goes on.
 _ANSWER_S: Final = 2.0
-_MOST_LINE_NBYTES: Final = 1 << 16
+_MAX_LINE_NBYTES: Final = 1 << 16
 
 
 class Breakpoints:
@@ -48,18 +48,8 @@ class Breakpoints:
 
     def plain(self, rows: Iterable[Plain]) -> Plain:
         """Those that are armed, and who is stopped."""
-        stopped = [
-            {
-                "rank": row["rank"],
-                "host": row["host"],
-                "why": row["why"],
-                "site": row["site"],
-                "since_s": row["state_age_s"],
-            }
-            for row in rows
-            if row["state"] == RankState.DEBUGGED
-        ]
-        return {"rules": rules_to_page(self._rules())["rules"], "stopped": stopped}
+        stopped = (row for row in rows if row["state"] == RankState.DEBUGGED)
+        return breakpoints_to_plain(self._rules(), stopped)
 
     def arm(self, arguments: Plain) -> Plain:
         """One more, on all hosts; UsageError for a rule that is none."""
@@ -176,7 +166,8 @@ class LetGo:
 
 def ranks_with_sockets(folder: Path) -> set[int]:
     """The ranks of this host whose debugger can be reached: they know whether they are stopped."""
-    names = (path.stem.removeprefix("debug-rank") for path in folder.glob("debug-rank*.sock"))
+    paths = folder.glob(sockets.debugger_socket("*"))
+    names = (path.stem.removeprefix("debug-rank") for path in paths)
     return {int(name) for name in names if name.isdecimal()}
 
 
@@ -187,19 +178,19 @@ def continue_ranks(folder: Path, ranks: Iterable[int]) -> list[LetGo]:
 
 def _let_one_go(folder: Path, rank: int) -> LetGo:
     try:
-        sock = sockets.connect(folder / f"debug-rank{rank}.sock", _ANSWER_S)
+        sock = sockets.connect(folder / sockets.debugger_socket(rank), _ANSWER_S)
     except OSError:
         return LetGo(rank, f"rank {rank} is not in a debugger", is_stopped=False)
     deadline = time.monotonic() + _ANSWER_S
     try:
         with sock, sock.makefile("rb") as lines:
             sock.settimeout(_ANSWER_S)
-            hello = _read(lines.readline(_MOST_LINE_NBYTES))
+            hello = _read(lines.readline(_MAX_LINE_NBYTES))
             if hello.get("state") != "stopped":
                 return LetGo(rank, f"rank {rank} is not stopped", is_stopped=False)
             sock.sendall(b'{"continue": true}\n')
             while time.monotonic() < deadline:
-                line = lines.readline(_MOST_LINE_NBYTES)
+                line = lines.readline(_MAX_LINE_NBYTES)
                 said = _read(line)
                 if said.get("refused"):
                     return LetGo(rank, str(said.get("ended", "")))

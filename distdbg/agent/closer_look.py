@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import distdbg
 from distdbg.agent.blockers import (
@@ -24,9 +24,9 @@ from distdbg.agent.blockers import (
     awaited_child,
     dead_child,
     lock_holder,
+    read_end,
     read_locks,
 )
-from distdbg.agent.connection_end import read_end
 from distdbg.agent.take_stacks import SampledProcess, take_one
 from distdbg.follow.processes import command_name, read_main_thread, read_stat
 from distdbg.follow.roster import Roster
@@ -34,41 +34,42 @@ from distdbg.follow.stuck import FILE_LOCKS, Look, StuckJudgement, judge
 from distdbg.follow.watched_rank import WatchedRank
 from distdbg.record.rank_state import RankState
 
-UNMOVED_NS: Final = 1_000_000_000
-#: Longer than a start takes, its imports included.
+if TYPE_CHECKING:
+    from distdbg.export.outlets.source import RunInThread
+
+NO_PROGRESS_NS: Final = 1_000_000_000
+#: From this on a rank without a group counts as stuck: longer than a start takes, its imports included.
 STARTS_NS: Final = 10_000_000_000
 _BETWEEN_NS: Final = 350_000_000
-_AGAIN_NS: Final = 1_000_000_000
-_MOST_AGAIN_NS: Final = 30_000_000_000
-#: So often the pause does not grow after a judgement that is unsure.
-_MOST_UNSURE: Final = 8
-#: Looks in a row that find a rank which burns its core in C, before it counts as one call; and between them.
-_HELD_LOOKS: Final = 6
-_HELD_NS: Final = 60_000_000
+_FIRST_PAUSE_NS: Final = 1_000_000_000
+_MAX_PAUSE_NS: Final = 30_000_000_000
+#: The pause grows after a judgement that is unsure too, once there were so many.
+_MAX_UNSURE: Final = 8
+#: So many looks in a row must find a rank in C that uses its core, before that counts as one call.
+_GIL_LOOKS: Final = 6
+_BETWEEN_GIL_LOOKS_NS: Final = 60_000_000
 #: How long the stacks of one look may take.
 _STACKS_NS: Final = 2_000_000_000
-#: At once; the others have their turn later.
-_MOST: Final = 8
+#: Ranks that are looked at together; the others have their turn later.
+_MAX_AT_ONCE: Final = 8
 _OWN_PACKAGE: Final = os.path.dirname(os.path.abspath(distdbg.__file__))
-
-RunInThread = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
 
 
 @dataclass(slots=True)
-class _Case:
-    """One rank that is looked at."""
+class _Looks:
+    """The looks at one rank since it last made progress."""
 
     pid: int
-    moved_ns: int
+    progress_ns: int
     next_ns: int
-    pause_ns: int = _AGAIN_NS
-    unsure: int = 0
+    pause_ns: int = _FIRST_PAUSE_NS
+    unsure_count: int = 0
     first: Look | None = None
     is_busy: bool = False
-    held: int = 0
-    """In how many looks, one after the other, it seemed to hold the GIL."""
-    doubted: RankState | None = None
-    """Another state than the one it is in, which it was found in once."""
+    gil_looks: int = 0
+    """How many looks in a row have found that it holds the GIL."""
+    unconfirmed: RankState | None = None
+    """Another state than the rank has, found by one look so far."""
 
 
 class CloserLook:
@@ -76,122 +77,127 @@ class CloserLook:
 
     def __init__(self, run_in_thread: RunInThread) -> None:
         self._run_in_thread = run_in_thread
-        self._cases: dict[int, _Case] = {}
+        self._looks: dict[int, _Looks] = {}
 
     def tick(self, roster: Roster, now_ns: int) -> None:
-        """Begin and forget looks."""
+        """Look at the suspects whose turn it is; drop the ranks that have made progress."""
         suspects = {watched.rank: watched for watched in find_suspects(roster, now_ns)}
-        for rank in list(self._cases):
-            watched = suspects.get(rank)
-            case = self._cases[rank]
-            if watched is None or (watched.pid, watched.moved_ns) != (case.pid, case.moved_ns):
-                del self._cases[rank]
+        for rank, looks in list(self._looks.items()):
+            known = suspects.get(rank)
+            if known is None or (known.pid, known.progress_ns) != (looks.pid, looks.progress_ns):
+                del self._looks[rank]
         for rank, watched in suspects.items():
-            if rank not in self._cases:
-                self._cases[rank] = _Case(watched.pid, watched.moved_ns, now_ns)
-        busy = sum(case.is_busy for case in self._cases.values())
-        for rank, case in self._cases.items():
-            if busy >= _MOST:
+            if rank not in self._looks:
+                self._looks[rank] = _Looks(watched.pid, watched.progress_ns, now_ns)
+        busy = sum(looks.is_busy for looks in self._looks.values())
+        for rank, looks in self._looks.items():
+            if busy >= _MAX_AT_ONCE:
                 break
-            if not case.is_busy and now_ns >= case.next_ns:
-                case.is_busy = True
+            if not looks.is_busy and now_ns >= looks.next_ns:
+                looks.is_busy = True
                 busy += 1
-                self._look(roster, suspects[rank], case)
+                self._look(roster, suspects[rank], looks)
 
-    def _look(self, roster: Roster, watched: WatchedRank, case: _Case) -> None:
+    def _look(self, roster: Roster, watched: WatchedRank, looks: _Looks) -> None:
         started = watched.life.started if watched.life else 0
         target = SampledProcess(watched.rank, watched.pid, started, roster.folder)
         is_needed = is_anybody_waiting(roster)
-        has_holder = case.first is not None and _has_gil_holder(case.first)
+        has_holder = looks.first is not None and _has_gil_holder(looks.first)
         ranks = {watched.pid: watched.rank for watched in roster.watched_ranks.values()}
 
         def then(done: Future[Any]) -> None:
-            case.is_busy = False
-            if self._cases.get(watched.rank) is case and done.exception() is None:
-                self._on_look(watched, case, done.result())
+            looks.is_busy = False
+            if self._looks.get(watched.rank) is looks and done.exception() is None:
+                self._on_look(watched, looks, done.result())
 
         self._run_in_thread(
-            lambda: take_look(target, ranks, native=is_needed and has_holder, softly=not is_needed),
+            lambda: take_look(
+                target, ranks, native=is_needed and has_holder, nonblocking=not is_needed
+            ),
             then,
         )
 
-    def _on_look(self, watched: WatchedRank, case: _Case, look: Look | None) -> None:
+    def _on_look(self, watched: WatchedRank, looks: _Looks, look: Look | None) -> None:
         now_ns = time.monotonic_ns()
         if (
             watched.is_gone
-            or watched.moved_ns != case.moved_ns
+            or watched.progress_ns != looks.progress_ns
             or watched.state is RankState.DEBUGGED
         ):
-            return  # it was news when the look began
-        if look is None:  # gone in between
-            case.next_ns = now_ns + _AGAIN_NS
-        elif case.first is None:
-            case.first = look
-            case.next_ns = now_ns + _BETWEEN_NS
+            return  # it has made progress since the look began
+        if look is None:  # the process is gone
+            looks.next_ns = now_ns + _FIRST_PAUSE_NS
+        elif looks.first is None:
+            looks.first = look
+            looks.next_ns = now_ns + _BETWEEN_NS
         else:
-            found = judge(case.first, look, _OWN_PACKAGE)
+            found = judge(looks.first, look, _OWN_PACKAGE)
             if watched.state is RankState.STARTING:
                 watched.place_start(found.state, found.why, found.site, look.stacks)
-                case.first, case.next_ns = None, now_ns + case.pause_ns
-                case.pause_ns = min(2 * case.pause_ns, _MOST_AGAIN_NS)
+                looks.first, looks.next_ns = None, now_ns + looks.pause_ns
+                looks.pause_ns = min(2 * looks.pause_ns, _MAX_PAUSE_NS)
                 return
-            case.held = case.held + 1 if found.state is RankState.HOLDS_GIL else 0
-            if is_by_chance(watched.state, found, case.held):
-                case.first, case.next_ns = look, now_ns + _HELD_NS
+            looks.gil_looks = looks.gil_looks + 1 if found.state is RankState.HOLDS_GIL else 0
+            if may_be_short_calls(watched.state, found, looks.gil_looks):
+                looks.first, looks.next_ns = look, now_ns + _BETWEEN_GIL_LOOKS_NS
                 return
-            if is_doubtful(watched.state, found.state, case.doubted):
-                case.doubted, case.first, case.next_ns = found.state, None, now_ns + _AGAIN_NS
+            if needs_confirmation(watched.state, found.state, looks.unconfirmed):
+                looks.unconfirmed, looks.first, looks.next_ns = (
+                    found.state,
+                    None,
+                    now_ns + _FIRST_PAUSE_NS,
+                )
                 return
-            case.doubted = None
+            looks.unconfirmed = None
             is_new = watched.change(found.state, now_ns, found.why, found.site)
             if is_new and watched.since_ns == now_ns:
                 watched.cpu_since_s = look.cpu_s
             watched.is_busy, watched.stacks = found.is_busy, look.stacks
-            case.first = None
-            case.next_ns = now_ns + case.pause_ns
-            case.unsure += found.is_unsure
-            if not found.is_unsure or case.unsure > _MOST_UNSURE:
-                case.pause_ns = min(2 * case.pause_ns, _MOST_AGAIN_NS)
+            looks.first = None
+            looks.next_ns = now_ns + looks.pause_ns
+            looks.unsure_count += found.is_unsure
+            if not found.is_unsure or looks.unsure_count > _MAX_UNSURE:
+                looks.pause_ns = min(2 * looks.pause_ns, _MAX_PAUSE_NS)
 
 
-def is_doubtful(state: RankState, found: RankState, before: RankState | None) -> bool:
-    """Whether to look once more before it is another state: a rank that has not moved seldom changes.
+def needs_confirmation(state: RankState, found: RankState, before: RankState | None) -> bool:
+    """Whether a second look must find the same state before the rank gets it.
 
-    What it is in is shown to people; it must not flip with each look at a loop that sleeps now and then.
+    The state is shown to people, and must not flip with each look at a loop that sleeps now and then.
     """
     return state.is_stuck and found is not state and found is not before
 
 
-def is_by_chance(state: RankState, found: StuckJudgement, held: int) -> bool:
-    """Whether a loop of short calls, such as time.time(), may look like one call that does not return.
+def may_be_short_calls(state: RankState, found: StuckJudgement, gil_looks: int) -> bool:
+    """Whether it may be a loop of short calls, such as time.time(), and not one call that does not return.
 
     A look finds such a loop in C about every other time; a call that does not return, each time.
     """
     is_new = found.state is RankState.HOLDS_GIL and state is not RankState.HOLDS_GIL
-    return is_new and found.is_busy and held < _HELD_LOOKS
+    return is_new and found.is_busy and gil_looks < _GIL_LOOKS
 
 
 def find_suspects(roster: Roster, now_ns: int) -> list[WatchedRank]:
-    """The ranks in no op without progress for a second, if any rank waits or none makes progress.
+    """The ranks that are in no op and without progress for a second, while any rank waits or none moves on.
 
-    And those that have not made their first group for so long that others may wait for them there.
+    Also those that have had no group for `STARTS_NS`: others may wait for them there.
     """
-    unmoved = roster.unmoved(now_ns, UNMOVED_NS)
+    without_progress = roster.without_progress(now_ns, NO_PROGRESS_NS)
     living = [watched for watched in roster.watched_ranks.values() if not watched.is_gone]
     starting = [
         watched
-        for watched in roster.unmoved(now_ns, STARTS_NS)
+        for watched in roster.without_progress(now_ns, STARTS_NS)
         if watched.state is RankState.STARTING and watched.life is not None
     ]
-    if not is_anybody_waiting(roster) and len(unmoved) < len(living):
+    if not is_anybody_waiting(roster) and len(without_progress) < len(living):
         return starting
     return starting + [
         watched
-        for watched in unmoved
+        for watched in without_progress
         if watched.life is not None
         and watched.record is not None
         and watched.state not in (RankState.STOPPED, RankState.TRACED, RankState.DEBUGGED)
-        and not (watched.standing and watched.standing.is_waiting)
+        and not (watched.current_ops and watched.current_ops.is_waiting)
     ]
 
 
@@ -201,9 +207,9 @@ def is_anybody_waiting(roster: Roster) -> bool:
 
 
 def take_look(
-    target: SampledProcess, ranks: Mapping[int, int], *, native: bool, softly: bool
+    target: SampledProcess, ranks: Mapping[int, int], *, native: bool, nonblocking: bool
 ) -> Look | None:
-    """Look at a process now; None when it is gone. `ranks` by their pids, for who keeps a file lock."""
+    """Look at a process now; None when it is gone. `ranks`, by their pids, name the holder of a file lock."""
     began_ns = time.monotonic_ns()
     stat = read_stat(target.pid)
     thread = read_main_thread(target.pid)
@@ -212,7 +218,7 @@ def take_look(
     # Nothing stops a process that is in the kernel, and whoever tries waits with it.
     stacks = None
     if stat.state != "D":
-        stacks = take_one(target, began_ns + _STACKS_NS, native=native, softly=softly)
+        stacks = take_one(target, began_ns + _STACKS_NS, native=native, nonblocking=nonblocking)
     holder = child = awaited = sender = ""
     is_locked = False
     if stat.state == "S":

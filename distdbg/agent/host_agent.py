@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from distdbg.launch.exports import ExportOptions
 
 _TICK_S: Final = 0.1
-_MOST_TICK_S: Final = 1.0
+_MAX_TICK_S: Final = 1.0
 #: The share of a core that ticks may take.
 _SHARE: Final = 0.01
 #: How often the other hosts are told.
@@ -52,14 +52,12 @@ _FIRST_S: Final = 30.0
 #: How long whoever reads what is said may take to make room for it.
 _SAY_MS: Final = 100
 #: With a launcher: more than this on its pipe without a line's end is not from a launcher.
-_MOST_ORDER_NBYTES: Final = 1 << 20
+_MAX_ORDER_NBYTES: Final = 1 << 20
 
 _log = logging.getLogger("distdbg.agent")
 
 
 class HostAgent:
-    """Watches the ranks of one host."""
-
     def __init__(
         self,
         folder: Path,
@@ -83,7 +81,7 @@ class HostAgent:
         self._is_leaving = False
         self._over_ns: int | None = None
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="distdbg-stacks")
-        #: Of its own: a verdict must not wait for stacks.
+        #: A pool of its own: a verdict must not wait for stacks.
         self._judges = ThreadPoolExecutor(1, thread_name_prefix="distdbg-judge")
         self._done_r, self._done_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._done: list[Callable[[], None]] = []
@@ -124,7 +122,7 @@ class HostAgent:
                     cpu_ns = time.thread_time_ns()
                     self.tick(now_ns)
                     cpu_s = (time.thread_time_ns() - cpu_ns) / 1e9
-                    tick_s = min(max(_TICK_S, cpu_s / _SHARE), _MOST_TICK_S)
+                    tick_s = min(max(_TICK_S, cpu_s / _SHARE), _MAX_TICK_S)
                     next_ns = now_ns + int(tick_s * 1e9)
         finally:
             self.close()
@@ -187,7 +185,6 @@ class HostAgent:
     # ------------------------------------------------------------------------------- what others ask
 
     def rows(self) -> list[RankStatus]:
-        """The ranks of this host now."""
         return self.roster.rows(time.monotonic_ns())
 
     @property
@@ -295,14 +292,13 @@ class HostAgent:
     # ------------------------------------------------------------------------------- what happens
 
     def _watch(self, life: Life) -> None:
-        self.selector.register(life, selectors.EVENT_READ, lambda _: self._on_gone(life))
+        self.selector.register(
+            life, selectors.EVENT_READ, lambda _: self.roster.on_gone(life, time.monotonic_ns())
+        )
 
     def _unwatch(self, life: Life) -> None:
         with suppress(KeyError, ValueError):
             self.selector.unregister(life)
-
-    def _on_gone(self, life: Life) -> None:
-        self.roster.on_gone(life, time.monotonic_ns())
 
     def _on_done(self, _: int) -> None:
         with suppress(BlockingIOError):
@@ -323,7 +319,7 @@ class HostAgent:
         except OSError:
             data = b""
         self._orders += data
-        if not data or len(self._orders) > _MOST_ORDER_NBYTES:
+        if not data or len(self._orders) > _MAX_ORDER_NBYTES:
             self._is_leaving = True  # the launcher is gone, and so are its ranks
             return
         *lines, rest = self._orders.split(b"\n")
@@ -338,7 +334,7 @@ class HostAgent:
                 self.obey(order)
 
     def _make_watch(self) -> LiveDiagnosis:
-        """For the ranks of `roster`; what was found of earlier ones is over."""
+        """Make the diagnosis of the ranks of `roster`; what was found of earlier ones is over."""
         return LiveDiagnosis(
             self.host,
             self.run_name,

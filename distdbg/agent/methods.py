@@ -25,8 +25,7 @@ from distdbg.client import protocol
 from distdbg.client.protocol import PROTOCOL, Request
 from distdbg.control.words import AbortWords
 from distdbg.errors import DistError, RecordError, UsageError
-from distdbg.follow.answers.arguments import ranks_of, text_of
-from distdbg.follow.answers.methods import Board
+from distdbg.follow.answers.methods import Board, ranks_of, text_of
 from distdbg.follow.answers.op_json import plain_groups, plain_ops
 from distdbg.follow.findings import Findings
 from distdbg.follow.merge import merge
@@ -61,8 +60,6 @@ class _Subscription:
 
 
 class Methods:
-    """The answers of one agent."""
-
     def __init__(self, agent: AgentWithMetrics) -> None:
         self._agent = agent
         self._subscriptions: list[_Subscription] = []
@@ -94,7 +91,6 @@ class Methods:
     # ------------------------------------------------------------------------------- as the server asks
 
     def do(self, request: Request, client: ApiClient) -> None:
-        """Answer a request."""
         try:
             if request.do == "subscribe":
                 self._subscribe(request, client)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from distdbg.agent.proxy import MOST_SPLICES, ProxiedConnections
+from distdbg.agent.proxy import MAX_PAIRS, ProxiedConnections
 from distdbg.client import protocol
 from distdbg.client.protocol import Request
 from distdbg.control import sockets
@@ -43,7 +43,7 @@ class ClientPipes:
 
     def __init__(self, agent: AgentContext) -> None:
         self._agent = agent
-        self._splices = ProxiedConnections(agent.selector)
+        self._proxied = ProxiedConnections(agent.selector)
         self._asked: dict[PipeKey, _Asked] = {}
 
     def debug(self, request: Request, client: ApiClient) -> None:
@@ -57,15 +57,15 @@ class ClientPipes:
                 f"rank {rank} is not on host {self._agent.host}",
                 hint="`via` with the same rank leads to the agent of its host",
             )
-        if self._splices.are_full:
-            raise UsageError(f"{MOST_SPLICES} debuggers are already open through this agent")
-        sock = _connect(rank, debug_socket(roster.folder, rank))
+        if self._proxied.are_full:
+            raise UsageError(f"{MAX_PAIRS} debuggers are already open through this agent")
+        sock = _connect(rank, roster.folder / sockets.debugger_socket(rank))
         client.send(protocol.answer(request.id, {}))
         given = self._agent.server.release(client)
         if given is None:  # it went while it was answered
             sock.close()
             return
-        self._splices.join(given.socket, sock, given.unwritten, given.unread)
+        self._proxied.join(given.socket, sock, given.unwritten, given.unread)
 
     def via(self, request: Request, client: ApiClient) -> None:
         """Lead the client to another agent; UsageError when there is no way."""
@@ -112,7 +112,7 @@ class ClientPipes:
 
     def tick(self, now_ns: int) -> None:
         """Refuse what takes too long."""
-        self._splices.tick(now_ns)
+        self._proxied.tick(now_ns)
         for key, asked in list(self._asked.items()):
             if now_ns > asked.until_ns:
                 del self._asked[key]
@@ -128,7 +128,7 @@ class ClientPipes:
         self._asked.clear()
 
     def close(self) -> None:
-        self._splices.close()
+        self._proxied.close()
 
     def _hand_over(self, key: PipeKey, asked: _Asked) -> None:
         asked.client.send(protocol.answer(asked.id, {}))
@@ -142,11 +142,6 @@ class ClientPipes:
         if target.rank is not None and target.rank in self._agent.roster.watched_ranks:
             return True
         return target.rank is None and target.host == self._agent.host
-
-
-def debug_socket(folder: Path, rank: int) -> Path:
-    """Where the debugger of a rank listens, in the folder of its records."""
-    return folder / f"debug-rank{rank}.sock"
 
 
 def _connect(rank: int, path: Path) -> socket.socket:

@@ -44,24 +44,26 @@ def read_abort_on(text: str) -> frozenset[str]:
     return frozenset(words)
 
 
-def find_hopeless(session: Session, waits: dict[int, tuple[Edge, ...]]) -> frozenset[int]:
-    """The ranks that wait and can never go on."""
+def find_blocked(session: Session, waits: dict[int, tuple[Edge, ...]]) -> frozenset[int]:
+    """The ranks that can never go on: they wait, in the end, for each other or for one that is gone."""
     gone = {rank for rank, log in session.ranks.items() if log.is_gone}
-    # What somebody has left ends with an error.
+    # An op that one of its ranks has left raises an error: its waits end.
     lasting = {rank: edges for rank, edges in waits.items() if not any(e.left for e in edges)}
     return frozenset(find_deadlocks(lasting, gone).blocked)
 
 
-def find_proof(session: Session, root: Finding | None, hopeless: Collection[int]) -> str | None:
-    """The kind of DISTDBG_ABORT_ON that this finding is, if it is proven."""
+def find_proven_kind(
+    session: Session, root: Finding | None, blocked: Collection[int]
+) -> str | None:
+    """The kind of DISTDBG_ABORT_ON that a finding is, where it is proven; None: it may not abort the job."""
     if root is None:
         return None
-    if not hopeless:
-        return "dead" if _is_waited_beside(session, root) else None
+    if not blocked:
+        return "dead" if _has_unnoticed_death(session, root) else None
     if root.has(Trait.JOINING):
         return None  # whoever has not joined may still be started
     kind = _KIND_OF.get(root.kind)
-    if root.kind is FindingKind.DEADLOCK and not root.deadlocked <= set(hopeless):
+    if root.kind is FindingKind.DEADLOCK and not root.deadlocked <= set(blocked):
         return None
     if root.kind is FindingKind.MISSING_RANK:
         logs = [session.ranks.get(rank) for rank in root.ranks]
@@ -70,8 +72,8 @@ def find_proof(session: Session, root: Finding | None, hopeless: Collection[int]
     return kind
 
 
-def _is_waited_beside(session: Session, root: Finding) -> bool:
-    """Whether ranks wait since before a death that they have not noticed."""
+def _has_unnoticed_death(session: Session, root: Finding) -> bool:
+    """Whether ranks are in ops that they began before a rank died, of which they have not noticed."""
     if root.kind is not FindingKind.DEAD_RANK or root.at_ns is None:
         return False
     if not all(rank in session.ranks and session.ranks[rank].is_gone for rank in root.ranks):
@@ -88,8 +90,8 @@ def _is_waited_beside(session: Session, root: Finding) -> bool:
     return False
 
 
-def to_words(verdict: Verdict, lines: Sequence[str]) -> AbortWords:
-    """What every rank raises; `lines` as the agent prints them."""
+def to_abort_words(verdict: Verdict, lines: Sequence[str]) -> AbortWords:
+    """What every rank raises on abort; `lines` as the agent prints them."""
     root = verdict.root
     hint = root.advice if root is not None else ""
     details = [

@@ -12,8 +12,8 @@ import time
 from contextlib import suppress
 from typing import Final
 
-MOST_SPLICES: Final = 64
-MOST_WAITING_NBYTES: Final = 64 << 10
+MAX_PAIRS: Final = 64
+MAX_WAITING_NBYTES: Final = 64 << 10
 #: How long a side may take its last bytes.
 LAST_NS: Final = 10_000_000_000
 
@@ -28,7 +28,7 @@ class _Side:
         """Whether it may still say something."""
 
 
-class _Splice:
+class _ProxiedPair:
     __slots__ = ("last_ns", "sides")
 
     def __init__(self, one: _Side, other: _Side) -> None:
@@ -41,14 +41,14 @@ class ProxiedConnections:
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._selector = selector
-        self._splices: set[_Splice] = set()
+        self._pairs: set[_ProxiedPair] = set()
 
     def __len__(self) -> int:
-        return len(self._splices)
+        return len(self._pairs)
 
     @property
     def are_full(self) -> bool:
-        return len(self._splices) >= MOST_SPLICES
+        return len(self._pairs) >= MAX_PAIRS
 
     def join(
         self, one: socket.socket, other: socket.socket, to_one: bytes, to_other: bytes
@@ -56,33 +56,33 @@ class ProxiedConnections:
         """Take both sockets over; what each is to get before anything else."""
         for sock in (one, other):
             sock.setblocking(False)
-        splice = _Splice(_Side(one, to_one), _Side(other, to_other))
-        self._splices.add(splice)
-        self._move(splice)
+        pair = _ProxiedPair(_Side(one, to_one), _Side(other, to_other))
+        self._pairs.add(pair)
+        self._move(pair)
 
     def tick(self, now_ns: int) -> None:
         """End those that take too long to end."""
-        for splice in list(self._splices):
-            if splice.last_ns and now_ns > splice.last_ns:
-                self._close(splice)
+        for pair in list(self._pairs):
+            if pair.last_ns and now_ns > pair.last_ns:
+                self._close(pair)
 
     def close(self) -> None:
-        for splice in list(self._splices):
-            self._close(splice)
+        for pair in list(self._pairs):
+            self._close(pair)
 
-    def _serve(self, splice: _Splice, side: _Side, mask: int) -> None:
-        if splice not in self._splices:
+    def _serve(self, pair: _ProxiedPair, side: _Side, mask: int) -> None:
+        if pair not in self._pairs:
             return
-        one, other = splice.sides
+        one, other = pair.sides
         across = other if side is one else one
         if (
             mask & selectors.EVENT_READ
             and side.is_open
-            and len(across.out) < MOST_WAITING_NBYTES
-            and not splice.last_ns
+            and len(across.out) < MAX_WAITING_NBYTES
+            and not pair.last_ns
         ):
             try:
-                data = side.socket.recv(MOST_WAITING_NBYTES)
+                data = side.socket.recv(MAX_WAITING_NBYTES)
             except BlockingIOError:
                 data = None
             except OSError:
@@ -91,48 +91,48 @@ class ProxiedConnections:
                 across.out += data
             elif data is not None:
                 side.is_open = False
-                splice.last_ns = time.monotonic_ns() + LAST_NS
-        self._move(splice)
+                pair.last_ns = time.monotonic_ns() + LAST_NS
+        self._move(pair)
 
-    def _move(self, splice: _Splice) -> None:
-        one, other = splice.sides
-        for side in splice.sides:
+    def _move(self, pair: _ProxiedPair) -> None:
+        one, other = pair.sides
+        for side in pair.sides:
             try:
                 while side.out:
                     del side.out[: side.socket.send(side.out)]
             except BlockingIOError:
                 pass
             except OSError:
-                self._close(splice)
+                self._close(pair)
                 return
         for side, across in ((one, other), (other, one)):
             if not side.is_open and not across.out:
-                self._close(splice)
+                self._close(pair)
                 return
         for side, across in ((one, other), (other, one)):
-            may_read = not splice.last_ns and len(across.out) < MOST_WAITING_NBYTES
+            may_read = not pair.last_ns and len(across.out) < MAX_WAITING_NBYTES
             self._watch(
-                splice,
+                pair,
                 side,
                 (selectors.EVENT_READ if may_read else 0)
                 | (selectors.EVENT_WRITE if side.out else 0),
             )
 
-    def _watch(self, splice: _Splice, side: _Side, events: int) -> None:
+    def _watch(self, pair: _ProxiedPair, side: _Side, events: int) -> None:
         known = self._selector.get_map().get(side.socket)
         if known is None:
             if events:
                 self._selector.register(
-                    side.socket, events, lambda mask: self._serve(splice, side, mask)
+                    side.socket, events, lambda mask: self._serve(pair, side, mask)
                 )
         elif not events:
             self._selector.unregister(side.socket)
         elif known.events != events:
             self._selector.modify(side.socket, events, known.data)
 
-    def _close(self, splice: _Splice) -> None:
-        self._splices.discard(splice)
-        for side in splice.sides:
+    def _close(self, pair: _ProxiedPair) -> None:
+        self._pairs.discard(pair)
+        for side in pair.sides:
             with suppress(KeyError, ValueError):
                 self._selector.unregister(side.socket)
             side.socket.close()

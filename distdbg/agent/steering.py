@@ -23,7 +23,7 @@ from distdbg.control.state import ControlState
 from distdbg.control.words import AbortWords
 from distdbg.errors import DistError, RecordError
 from distdbg.follow.status import RankStatus
-from distdbg.hosts.accounts import HostAccountState, Vouch
+from distdbg.hosts.accounts import AccountRequest, HostAccountState
 from distdbg.hosts.clock_words import write_offset
 from distdbg.hosts.orders import Do
 from distdbg.hosts.other_hosts import HostsInDebugger
@@ -63,7 +63,7 @@ class Steering:
         self._nodes = 1
         #: The breakpoints that were ordered last: they are armed at the next start as well.
         self._armed: dict[str, Any] = {}
-        #: Of ranks that a launcher has started: an order stands, also for those that join later.
+        #: Rules for the ranks that a launcher has started: they count for those that join later too.
         self._held: ControlPage | None = None
         self._beat_ns = -_BEAT_NS
         self._clock_ns = 0
@@ -76,7 +76,7 @@ class Steering:
         self.on_continue: Callable[[list[int]], object] = lambda _: None
         self._others = HostsInDebugger(host)
         self._own_hold = hold_of(OTHER_HOST)
-        #: Who held this host's clock when it was last looked at.
+        #: The holders of this host's clock when it was last looked at.
         self.holds: tuple[Hold, ...] = ()
 
     # ------------------------------------------------------------------------------- beginning, end
@@ -88,7 +88,7 @@ class Steering:
         self._clock_ns = 0
 
     def join(self, attempt: Attempt) -> None:
-        """Of a launcher's start: meet the agents of the job's other hosts."""
+        """Meet the agents of the job's other hosts, for a start by a launcher."""
         self._is_launched = True
         self.meet(attempt)
         if self._armed and self.is_root:
@@ -120,7 +120,6 @@ class Steering:
         self._selector.register(self._tree, selectors.EVENT_READ, self._on_orders)
 
     def close(self) -> None:
-        """Let go of both."""
         self._hold_for_others(False)
         self._others = HostsInDebugger(self._host)
         self.holds = ()
@@ -145,7 +144,7 @@ class Steering:
             page.beat(os.getpid(), now_ns)
 
     def look(self) -> frozenset[int]:
-        """Who holds the clock of this host now, without those that died doing so; its ranks among them."""
+        """The holders of this host's clock now, its ranks among them; without those that have died."""
         state = self._read()
         self.holds = state.holds if state is not None else ()
         if any(hold.is_gone for hold in self.holds):
@@ -217,22 +216,22 @@ class Steering:
         """Whether what is known of the job comes together here."""
         return self._tree is None or self._tree.is_root
 
-    def put_account(self, account: dict[str, Any], vouch: int) -> None:
+    def put_account(self, account: dict[str, Any], request: int) -> None:
         """Tell the root where the ranks of this host stand; ValueError when that is too long."""
         if self._tree is not None:
-            self._tree.put_account(account, vouch)
+            self._tree.put_account(account, request)
 
     def accounts(self) -> list[HostAccountState]:
         """What the other hosts have told of where their ranks stand."""
         return self._tree.accounts() if self._tree is not None else []
 
-    def vouch(self) -> Vouch:
-        """The last probe of the root."""
-        return self._tree.vouch() if self._tree is not None else Vouch()
+    def account_request(self) -> AccountRequest:
+        """The last request of the root."""
+        return self._tree.account_request() if self._tree is not None else AccountRequest()
 
-    def request_vouch(self, ranks: Sequence[int]) -> int:
-        """Let all other hosts tell it again; the number of the probe."""
-        return self._tree.request_vouch(ranks) if self._tree is not None else 0
+    def request_accounts(self, ranks: Sequence[int]) -> int:
+        """Let all other hosts tell it again; the number of the request."""
+        return self._tree.request_accounts(ranks) if self._tree is not None else 0
 
     def keep(self, keeps: Sequence[KeptOp]) -> None:
         """Have all other hosts keep the spans of these ops."""
@@ -244,14 +243,13 @@ class Steering:
         return self._tree.kept() if self._tree is not None else []
 
     def rows_of_others(self) -> tuple[RankStatus, ...]:
-        """The ranks of other hosts."""
         view = self.view()
         if view is None:
             return ()
         return tuple(row for row in view.ranks if row.host != self._host)
 
     def other_hosts(self) -> dict[str, bool]:
-        """Of the job, as its root knows them, and whether each is lost; elsewhere none."""
+        """The hosts of the job as its root knows them, and whether each is lost; elsewhere none."""
         if self._tree is None or not self._tree.is_root:
             return {}
         return {host: lost for host, lost in self._tree.hosts().items() if host != self._host}
@@ -418,7 +416,7 @@ class Steering:
 
 
 def plain_hold(hold: Hold, now_ns: int) -> dict[str, Any]:
-    """For the API: who holds the clock, and for how long."""
+    """A hold for the API: who holds the clock, and for how long."""
     kind = {USER: "user", OTHER_HOST: "another host"}.get(hold.rank, "rank")
     return {
         "kind": kind,

@@ -28,7 +28,7 @@ from distdbg.record.stack_file import STACK_SIGNAL, stacks_name
 
 #: At once: each takes a core for a moment.
 _AT_ONCE: Final = 4
-_MOST_NBYTES: Final = 4 << 20
+_MAX_NBYTES: Final = 4 << 20
 #: A file that has not grown for so long is complete.
 _QUIET_S: Final = 0.03
 #: Frames of libraries take py-spy long where these are large; their share of the time.
@@ -37,8 +37,6 @@ _NATIVE_SHARE: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class SampledProcess:
-    """One process to look at."""
-
     rank: int
     pid: int
     started: int
@@ -58,9 +56,9 @@ def take_stacks(
 
 
 def take_one(
-    target: SampledProcess, deadline_ns: int, *, native: bool, softly: bool = False
+    target: SampledProcess, deadline_ns: int, *, native: bool, nonblocking: bool = False
 ) -> RankStacks:
-    """Look at one process; `softly`: do not stop it for that, at the price of a torn stack."""
+    """Look at one process; `nonblocking`: do not stop it, so the stack may be torn."""
     stat = read_stat(target.pid)
     if stat is None or stat.state in "ZX" or (target.started and stat.started != target.started):
         return _nothing(target, "its process is gone")
@@ -71,8 +69,8 @@ def take_one(
         why_not.append("py-spy is not installed" if is_wanted else "DISTDBG_STACKS=faulthandler")
     else:
         # A stopped process must not be stopped again, nor woken.
-        is_soft = softly or stat.state in "Tt"
-        modes = [["--nonblocking"]] if is_soft else [["--native"], []] if native else [[]]
+        is_nonblocking = nonblocking or stat.state in "Tt"
+        modes = [["--nonblocking"]] if is_nonblocking else [["--native"], []] if native else [[]]
         for mode in modes:
             left_s = (deadline_ns - time.monotonic_ns()) / 1e9
             if mode == ["--native"]:
@@ -148,7 +146,7 @@ def _read_answer(fd: int, deadline_ns: int) -> str:
         elif size and now_ns - grew_ns > _QUIET_S * 1e9:
             break
         time.sleep(0.005)
-    return os.pread(fd, min(size, _MOST_NBYTES), 0).decode("utf-8", "replace")
+    return os.pread(fd, min(size, _MAX_NBYTES), 0).decode("utf-8", "replace")
 
 
 def _ask_py_spy(
@@ -164,7 +162,7 @@ def _ask_py_spy(
     if done.returncode != 0:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise ValueError(lines[0] if lines else f"exit code {done.returncode}")
-    return read_py_spy(done.stdout[:_MOST_NBYTES], pid)
+    return read_py_spy(done.stdout[:_MAX_NBYTES], pid)
 
 
 def _first_line(error: Exception) -> str:

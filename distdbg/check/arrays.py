@@ -27,7 +27,7 @@ FIRST_IS_NAN = 4
 
 _INTACT = "nothing was written; the group is still usable"
 _WRITTEN = "the outputs have been written; the group is still usable"
-_MOST_LINES = 8
+_MAX_LINES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +101,12 @@ def say_where(at: Sequence[str], global_ranks: Sequence[int], verb: str = "calle
 
 def few(lines: list[str]) -> list[str]:
     """The first few, and how many more there are."""
-    if len(lines) <= _MOST_LINES:
+    if len(lines) <= _MAX_LINES:
         return lines
-    return [*lines[:_MOST_LINES], f"and {len(lines) - _MOST_LINES} more"]
+    return [*lines[:_MAX_LINES], f"and {len(lines) - _MAX_LINES} more"]
 
 
-def odd_ranks(marks: Sequence[object], global_ranks: Sequence[int]) -> list[int]:
+def differing_ranks(marks: Sequence[object], global_ranks: Sequence[int]) -> list[int]:
     """The ranks whose mark is not that of the majority; all where there is none."""
     ordered = Counter(marks).most_common()
     if len(ordered) > 1 and ordered[0][1] == ordered[1][1]:
@@ -183,7 +183,7 @@ def _explain_diverged(
     fields: dict[str, Any],
 ) -> DivergedError:
     checksums = [trouble.checksum for trouble in troubles]
-    ranks = odd_ranks(checksums, global_ranks)
+    ranks = differing_ranks(checksums, global_ranks)
     if len(ranks) == len(global_ranks):
         what = f"{op} left different results on {say_ranks(ranks)}"
     else:

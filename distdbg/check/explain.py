@@ -23,9 +23,9 @@ from distdbg.errors import MismatchError, format_ranks
 from distdbg.ops.call import HAS_JOINED, Variant
 from distdbg.ops.sites import UNKNOWN, shorten
 
-_MOST_SIDES = 4
-_MOST_SITES = 3
-_MOST_PAIRS = 8
+_MAX_SIDES = 4
+_MAX_SITES = 3
+_MAX_PAIRS = 8
 _LONGEST_SITE = 120
 #: Begins the name of an op of a backward pass, which only ranks run whose tensors require grad.
 BACKWARD_OF = "backward of "
@@ -81,7 +81,7 @@ def explain_mismatch(
     global_ranks: Sequence[int],
     this_rank: int,
 ) -> MismatchError:
-    """The same error on every rank, up to the last line: who called what, and where."""
+    """Return the error, the same on every rank up to the last line: who called what, and where."""
     calls = [_parse(text) for text in descriptions]
     sides = _sides(calls, global_ranks)
     if len(sides) == 1:  # alike to all but the sizes of an exchange
@@ -91,11 +91,11 @@ def explain_mismatch(
     for side in sides:
         others = [other.facts for other in sides if other is not side]
         side.text = show_side(side.facts, differing, others)
-    texts = [f"{side.text} on {name_ranks(side.ranks)}" for side in sides[:_MOST_SIDES]]
-    if len(sides) > _MOST_SIDES:
-        rest = sum(len(side.ranks) for side in sides[_MOST_SIDES:])
-        texts.append(f"and {len(sides) - _MOST_SIDES} other calls on {rest} ranks")
-    odd = _odd_ranks(sides, global_ranks)
+    texts = [f"{side.text} on {name_ranks(side.ranks)}" for side in sides[:_MAX_SIDES]]
+    if len(sides) > _MAX_SIDES:
+        rest = sum(len(side.ranks) for side in sides[_MAX_SIDES:])
+        texts.append(f"and {len(sides) - _MAX_SIDES} other calls on {rest} ranks")
+    odd = _differing_ranks(sides, global_ranks)
     kinds = Counter(call["facts"].get("kind", "?") for call in calls)
     functions = {called(facts) for facts in all_facts}
     what = f"{functions.pop()} #{seq}" if len(functions) == 1 else f"op #{seq}"
@@ -133,7 +133,7 @@ def name_ranks(ranks: Sequence[int]) -> str:
 
 
 def _sides(calls: Sequence[dict[str, Any]], global_ranks: Sequence[int]) -> list[CallingRanks]:
-    """Who called what, the largest side first."""
+    """List who called what, the largest side first."""
     befores = [_before(call) for call in calls]
     short = shorten({call["call_site"] for call in calls} | {site for _, site in befores})
     sides: dict[str, CallingRanks] = {}
@@ -157,7 +157,7 @@ def _bounded(site: str) -> str:
     return site if len(site) <= _LONGEST_SITE else "..." + site[3 - _LONGEST_SITE :]
 
 
-def _odd_ranks(sides: Sequence[CallingRanks], global_ranks: Sequence[int]) -> list[int]:
+def _differing_ranks(sides: Sequence[CallingRanks], global_ranks: Sequence[int]) -> list[int]:
     """The ranks outside the side of the majority, else of the one that sends to all; none without either.
 
     A majority that has nothing for what is sent is none.
@@ -172,7 +172,7 @@ def _odd_ranks(sides: Sequence[CallingRanks], global_ranks: Sequence[int]) -> li
 
 
 def _source_of(sides: Sequence[CallingRanks], global_ranks: Sequence[int]) -> int | None:
-    """Of one broadcast the rank whose array the others have to fit; None for anything else."""
+    """Return the rank whose array the others have to fit, in one broadcast; else None."""
     roots = {(side.facts.get("kind"), side.facts.get("root")) for side in sides}
     kind, root = roots.pop()
     if (
@@ -192,13 +192,13 @@ def _call_lines(sides: Sequence[CallingRanks]) -> list[str]:
         ranks = sorted(rank for side in sides for rank in side.ranks)
         return [f"{name_ranks(ranks)} called {function} at {site}"]
     lines = []
-    for side in sides[:_MOST_SIDES]:
+    for side in sides[:_MAX_SIDES]:
         sites = list(side.sites.items())
-        for (function, site), ranks in sites[:_MOST_SITES]:
+        for (function, site), ranks in sites[:_MAX_SITES]:
             lines.append(f"{name_ranks(ranks)} called {function} at {site}")
-        if len(sites) > _MOST_SITES:
-            more = sorted(rank for _, ranks in sites[_MOST_SITES:] for rank in ranks)
-            lines.append(f"{name_ranks(more)} called it at {len(sites) - _MOST_SITES} more lines")
+        if len(sites) > _MAX_SITES:
+            more = sorted(rank for _, ranks in sites[_MAX_SITES:] for rank in ranks)
+            lines.append(f"{name_ranks(more)} called it at {len(sites) - _MAX_SITES} more lines")
     return lines
 
 
@@ -206,7 +206,7 @@ def _block_lines(sides: Sequence[CallingRanks]) -> list[str]:
     return [
         f"on {name_ranks(side.ranks)} {show_block(side.facts)}"
         f" ({show_contents(side.facts, [other.facts for other in sides if other is not side])})"
-        for side in sides[:_MOST_SIDES]
+        for side in sides[:_MAX_SIDES]
     ]
 
 
@@ -223,8 +223,8 @@ def _are_apart(sides: Sequence[CallingRanks]) -> bool:
 def _previous_lines(sides: Sequence[CallingRanks]) -> list[str]:
     """Where the order has slipped, the op before says where to look."""
     callers: dict[str, list[int]] = {}
-    for side in sides[:_MOST_SIDES]:
-        for previous, ranks in list(side.previous.items())[:_MOST_SITES]:
+    for side in sides[:_MAX_SIDES]:
+        for previous, ranks in list(side.previous.items())[:_MAX_SITES]:
             callers.setdefault(previous, []).extend(ranks)
     return [
         f"before it, {name_ranks(sorted(ranks))} called {previous}"
@@ -250,13 +250,13 @@ def _explain_splits(
     details = [
         f"rank {source} sends {given} element{'' if given == 1 else 's'} to rank {target}, "
         f"which expects {wanted}"
-        for source, target, given, wanted in pairs[:_MOST_PAIRS]
+        for source, target, given, wanted in pairs[:_MAX_PAIRS]
     ]
-    if len(pairs) > _MOST_PAIRS:
-        details.append(f"and {len(pairs) - _MOST_PAIRS} more pairs")
+    if len(pairs) > _MAX_PAIRS:
+        details.append(f"and {len(pairs) - _MAX_PAIRS} more pairs")
     details += [*_call_lines([side]), INTACT]
     involved = sorted({rank for pair in pairs for rank in pair[:2]})
-    # Who is in each of several pairs has the splits that do not fit the others'.
+    # A rank in each of several pairs has the splits that do not fit the others'.
     common = [rank for rank in involved if all(rank in pair[:2] for pair in pairs)]
     odd = common if len(pairs) > 1 and len(common) == 1 else []
     whose = f"on {name_ranks(odd)}" if odd else f"between {name_ranks(involved or global_ranks)}"

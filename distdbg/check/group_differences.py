@@ -12,7 +12,7 @@ from distdbg.check.explain import name_ranks
 from distdbg.errors import MismatchError, format_ranks
 from distdbg.ops.sites import shorten
 
-_MOST_SIDES = 4
+_MAX_SIDES = 4
 
 Words = Mapping[str, Any]
 
@@ -30,10 +30,10 @@ def explain_groups(all_words: Sequence[Words], this_rank: int) -> MismatchError:
     what = f"{all_words[0]['function']} #{name}"
     texts = [
         f"{show_group(ranks)} on {name_ranks([words['rank'] for words in side])}"
-        for ranks, side in ordered[:_MOST_SIDES]
+        for ranks, side in ordered[:_MAX_SIDES]
     ]
-    if len(ordered) > _MOST_SIDES:
-        texts.append(f"and {len(ordered) - _MOST_SIDES} other groups")
+    if len(ordered) > _MAX_SIDES:
+        texts.append(f"and {len(ordered) - _MAX_SIDES} other groups")
     details = lines_of([words for _, side in ordered for words in side])
     details.append("the group was not made on these ranks; other groups are unaffected")
     if this_rank in odd:

@@ -25,7 +25,7 @@ from distdbg.record.entries import SOURCE_DROPPED
 from distdbg.record.writing import write_finding
 
 #: More lines than a program has; what comes after them is neither counted nor told.
-_MOST_LINES: Final = 64
+_MAX_LINES: Final = 64
 
 
 class LatentWarning(UserWarning):
@@ -57,7 +57,7 @@ class CodeLine(NamedTuple):
 
 
 class RecordedPlace(NamedTuple):
-    """The same as the record has it."""
+    """A line of the program as text, as the record has it."""
 
     text: str
     """'/home/me/train.py:88 (step)'."""
@@ -77,11 +77,11 @@ class RecordedPlace(NamedTuple):
         return self.text
 
 
-#: A CodeLine before it is one: made at every asynchronous op.
-Spot = tuple[CodeType, int]
+#: The fields of a CodeLine, as a plain tuple: made at every asynchronous op, and mostly not needed.
+CodePosition = tuple[CodeType, int]
 
 
-def spot_above(depth: int) -> Spot | None:
+def position_above(depth: int) -> CodePosition | None:
     """The innermost line of the program (see ops/sites.py), from `depth` callers up; None: there is none."""
     frame: FrameType | None = sys._getframe(depth)
     ours = skipped_folders()
@@ -93,10 +93,10 @@ def spot_above(depth: int) -> Spot | None:
     return None
 
 
-def place_above(depth: int) -> CodeLine | None:
-    """The same as a CodeLine."""
-    spot = spot_above(depth + 1)
-    return None if spot is None else CodeLine(*spot)
+def line_above(depth: int) -> CodeLine | None:
+    """The line of `position_above`."""
+    position = position_above(depth + 1)
+    return None if position is None else CodeLine(*position)
 
 
 def is_result_dropped(place: CodeLine) -> bool:
@@ -115,7 +115,7 @@ class LatentFinding:
     type: str
     """'LeakedWork', 'LeakedGroup', 'BufferRace'."""
     kind: str
-    """Of the op: 'all_reduce'; '' for a group."""
+    """The op: 'all_reduce'; '' for a group."""
     group: str
     what: str
     """The first line, without the rank: 'the Work of all_reduce on group 'world' was dropped'."""
@@ -153,7 +153,7 @@ class LatentErrors:
         if before is not None:
             self._told[key] = replace(before, times=max(before.times + 1, fact.times))
             return
-        if len(self._told) >= _MOST_LINES:
+        if len(self._told) >= _MAX_LINES:
             return
         self._told[key] = fact
         self._write(key, fact)
@@ -162,7 +162,7 @@ class LatentErrors:
     def note_dropped_source(self, place: CodeLine | None) -> None:
         """A line receives from any rank and does not ask from which: matters if messages race."""
         site = str(place)
-        if place is None or self._recorder is None or len(self._deaf) >= _MOST_LINES:
+        if place is None or self._recorder is None or len(self._deaf) >= _MAX_LINES:
             return
         if site not in self._deaf and self._pid == os.getpid() and is_result_dropped(place):
             write_finding(self._recorder, 0, 0, {"type": SOURCE_DROPPED, "what": site})

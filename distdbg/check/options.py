@@ -29,7 +29,7 @@ _VARIABLES = {
     ORDER: "DISTDBG_CHECK_ORDER",
 }
 _INTERVAL = "DISTDBG_CHECKSUM_EVERY"
-_MOST = 2**32 - 1
+_LIMIT = 2**32 - 1
 
 #: Ops that leave the same in the outputs of every rank.
 HAVE_EQUAL_OUTPUTS = frozenset({Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.BROADCAST})
@@ -51,8 +51,8 @@ def read_options(environ: Mapping[str, str] | None = None) -> Options:
             bits |= bit
     interval = read_setting(_INTERVAL, environ)
     assert isinstance(interval, int)  # the table says so
-    if not 0 <= interval <= _MOST:
+    if not 0 <= interval <= _LIMIT:
         raise ConfigError(
-            f"the variable {_INTERVAL}='{interval}' is not valid; expected 0 to {_MOST}"
+            f"the variable {_INTERVAL}='{interval}' is not valid; expected 0 to {_LIMIT}"
         )
     return Options(bits, interval)

@@ -15,7 +15,7 @@ import numpy as np
 _WHOLE_NBYTES: Final = 1024
 _PIECES: Final = 8
 _PIECE_NBYTES: Final = 128
-_MOST_NBYTES: Final = 1 << 20
+_MAX_NBYTES: Final = 1 << 20
 
 
 def sample(array: Any) -> int | None:
@@ -23,7 +23,7 @@ def sample(array: Any) -> int | None:
     if type(array) is not np.ndarray:
         return None
     nbytes = array.nbytes
-    if nbytes > _MOST_NBYTES or not nbytes or not array.flags.c_contiguous:
+    if nbytes > _MAX_NBYTES or not nbytes or not array.flags.c_contiguous:
         return None
     try:
         memory = memoryview(array).cast("B")

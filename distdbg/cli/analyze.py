@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from distdbg.diagnose.session import Session
 
 #: On fewer columns each letter would be a line.
-_LEAST_WIDTH: Final = 40
+_MIN_WIDTH: Final = 40
 #: A session and what is wrong with it; earlier attempts of the same job are one line each.
 Diagnosed = tuple["Session", "Verdict"]
 
@@ -141,7 +141,7 @@ def _read(
 
 
 def _diagnosed(session: Session) -> Diagnosed:
-    """With the hint that only the source gives."""
+    """Diagnose a session, with the hint that only the source gives."""
     from distdbg.diagnose.verdict import diagnose
     from distdbg.render.source_hint import with_source_hint
     from distdbg.render.source_line import source_of
@@ -191,7 +191,7 @@ def _print_text(jobs: Sequence[AnalyzedJob], *, verbose: bool) -> None:
     from distdbg.render.text import attempt_lines, print_verdict
 
     console = Console(highlight=False)
-    console.width = max(console.width, _LEAST_WIDTH)
+    console.width = max(console.width, _MIN_WIDTH)
     folder = _own_folder()
     with console.capture() as captured:
         for index, job in enumerate(jobs):

@@ -18,7 +18,13 @@ from distdbg.agent.breakpoint_orders import continue_ranks, ranks_with_sockets, 
 from distdbg.cli.table import print_table
 from distdbg.client.agent_client import AgentError
 from distdbg.client.live_runs import LiveRun, choose_run, find_live_runs, rows_without_agent
-from distdbg.control.breakpoints import FIELDS, Rule, rules_from_page, rules_to_page
+from distdbg.control.breakpoints import (
+    FIELDS,
+    Rule,
+    breakpoints_to_plain,
+    rules_from_page,
+    rules_to_page,
+)
 from distdbg.control.page import ControlPage, read_page
 from distdbg.errors import UsageError, format_ranks
 from distdbg.record.durations import duration_text
@@ -176,20 +182,7 @@ def _alone(live: LiveRun, rule: str | None, chosen: argparse.Namespace) -> Plain
             "failed": [{"rank": o.rank, "why": o.why_not} for o in told if o.why_not],
         }
         stopped = [row for row in stopped if row["rank"] not in done["continued"]]
-    return {
-        **done,
-        "rules": rules_to_page(rules)["rules"],
-        "stopped": [
-            {
-                "rank": row["rank"],
-                "host": row["host"],
-                "why": row["why"],
-                "site": row["site"],
-                "since_s": row["state_age_s"],
-            }
-            for row in stopped
-        ],
-    }
+    return {**done, **breakpoints_to_plain(rules, stopped)}
 
 
 def _sweep(live: LiveRun) -> None:

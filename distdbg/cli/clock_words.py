@@ -18,7 +18,7 @@ def is_paused(control: dict[str, Any]) -> bool:
 
 
 def who_holds(control: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
-    """Who holds the clock beside the user: 'rank 3, in the debugger at train.py:88 (step)'; ''."""
+    """The holders of the clock beside the user: 'rank 3, in the debugger at train.py:88 (step)'; ''."""
     known = {row["rank"]: row for row in rows if row["state"] == RankState.DEBUGGED}
     holds = control.get("holds") or ()
     ranks = {hold["rank"] for hold in holds if hold.get("kind") == "rank"}

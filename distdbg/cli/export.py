@@ -24,7 +24,7 @@ _STDOUT: Final = "-"
 #: Progress is shown from then on, so often.
 _PATIENCE_S: Final = 1.0
 _EVERY_S: Final = 0.2
-_MOST_LACKS: Final = 20
+_MAX_LACKS: Final = 20
 
 
 def main(argv: Sequence[str]) -> int:
@@ -86,7 +86,7 @@ def _send(run: OpenedRun, url: str) -> None:
     headers = read_headers(os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", ""))
     collector = OtlpCollector(url, headers)
     write(run, collector)
-    for lack in run.lacks()[:_MOST_LACKS]:
+    for lack in run.lacks()[:_MAX_LACKS]:
         sys.stderr.write(f"{lack}\n")
     if collector.rejected:
         sys.stderr.write(f"{collector.url} rejected {collector.rejected:,} spans {collector.why}\n")
@@ -177,10 +177,10 @@ def _say_what_is_shown(
     from distdbg.record.text import format_nbytes
 
     lacks = run.lacks()
-    for lack in lacks[:_MOST_LACKS]:
+    for lack in lacks[:_MAX_LACKS]:
         sys.stderr.write(f"{lack}\n")
-    if len(lacks) > _MOST_LACKS:
-        sys.stderr.write(f"and {len(lacks) - _MOST_LACKS:,} more of that kind\n")
+    if len(lacks) > _MAX_LACKS:
+        sys.stderr.write(f"and {len(lacks) - _MAX_LACKS:,} more of that kind\n")
     counted = run.counted
     what = f"{counted.ops:,} ops of {counted.ranks:,} rank{'' if counted.ranks == 1 else 's'}"
     if target is not None and nbytes is not None:

@@ -17,15 +17,12 @@ from distdbg.cli.chosen_run import find_run
 from distdbg.errors import UsageError, format_ranks
 from distdbg.launch.output_streams import StdStreams
 from distdbg.launch.outputs.kept import KeptFile, find_kept
-from distdbg.launch.outputs.merged import Folded, Merger
+from distdbg.launch.outputs.merged import WINDOW_NS, Folded, Merger, read_ahead
 from distdbg.launch.outputs.timed import TimedFile
 from distdbg.record.folders import is_held
 from distdbg.record.printable import printable
 from distdbg.record.rank_list import read_ranks
 
-_WINDOW_NS: Final = 1_000_000_000
-#: How many lines of one rank are looked at ahead, within the window.
-_MOST_AHEAD: Final = 1000
 #: Following, a line waits so long for equal ones of other ranks; the launcher's looks are as far apart.
 _HOLD_NS: Final = 500_000_000
 _POLL_S: Final = 0.1
@@ -103,7 +100,7 @@ def _show(folder: Path, attempt: int, choice: _Choice, printer: _Printer, *, fol
     zone_ns = time.localtime().tm_gmtoff * 10**9
     known: set[Path] = set()
     sources: list[TimedFile] = []
-    merger = Merger(0, window_ns=_WINDOW_NS if choice.folds else 0)
+    merger = Merger(0, window_ns=WINDOW_NS if choice.folds else 0)
     try:
         is_over = not follows
         held_due_s = 0.0
@@ -137,33 +134,17 @@ def _move(sources: list[TimedFile], merger: Merger, printer: _Printer, *, is_ove
     moved = False
     is_at_end = [False] * len(sources)
     while True:
-        first_ns = merger.first_ns()
-        for index, source in enumerate(sources):
-            while not is_at_end[index] and _wants(merger, index, first_ns):
-                if not is_over:
-                    source.follow()
-                lines = source.read(is_over=is_over)
-                is_at_end[index] = not lines
-                for line in lines or ():
-                    moved = True
-                    merger.put(index, line)
+        moved |= read_ahead(merger, sources, is_at_end, is_over=is_over)
         first_ns = merger.first_ns()
         if first_ns is None:
             return moved
         if not is_over and first_ns > time.time_ns() - _HOLD_NS:
             return moved
-        if any(not is_at_end[i] and _wants(merger, i, first_ns) for i in range(len(sources))):
+        if any(not is_at_end[i] and merger.needs(i, first_ns) for i in range(len(sources))):
             continue
         folded = merger.take()
         assert folded is not None  # there is a first one
         printer.put(folded)
-
-
-def _wants(merger: Merger, source: int, first_ns: int | None) -> bool:
-    last_ns = merger.last_ns(source)
-    if first_ns is None or last_ns is None:
-        return merger.is_empty(source)
-    return last_ns < first_ns + _WINDOW_NS and merger.count(source) < _MOST_AHEAD
 
 
 def _place_untimed(sources: list[TimedFile], choice: _Choice) -> None:
@@ -190,8 +171,6 @@ def _place_untimed(sources: list[TimedFile], choice: _Choice) -> None:
 
 
 class _Printer:
-    """Prints the lines that are wanted."""
-
     def __init__(self, choice: _Choice) -> None:
         self._choice = choice
         self._attempt = 0

@@ -27,7 +27,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def help_text() -> str:
-    """Return what --help prints."""
     width = max(len(name) for name in _MODULES)
     lines = [
         "usage: distdbg COMMAND [...]",

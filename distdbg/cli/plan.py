@@ -16,10 +16,10 @@ from distdbg.ops.call import Kind
 from distdbg.record.text import format_nbytes
 from distdbg.runtime.backends.shared_memory import slot_nbytes_for
 from distdbg.runtime.plan.between.choose import names_for
-from distdbg.runtime.plan.bounds import bound_s
 from distdbg.runtime.plan.compare import (
     AlgorithmTiming,
     ComparedProblem,
+    bound_s,
     compare,
     is_too_much,
     time_of,
@@ -33,7 +33,7 @@ from distdbg.runtime.plan.problem import SLOTS_NBYTES, Topology
 
 #: As the engine has it: so many slots full, one for each so many bytes of a slot, go through slots.
 _ROUND_NBYTES = 4 << 10
-_MOST_RANKS = 65_536
+_MAX_RANKS = 65_536
 _HEADS = ("", "algorithm", "time", "rounds", "messages", "sent", "scratch", "peers")
 
 
@@ -82,8 +82,8 @@ def main(argv: Sequence[str]) -> int:
 
 def _question(chosen: argparse.Namespace) -> ComparedProblem:
     kind = Kind[chosen.kind.upper()]
-    if chosen.ranks > _MOST_RANKS:
-        raise UsageError(f"--ranks is {chosen.ranks:,}; at most {_MOST_RANKS:,} are planned for")
+    if chosen.ranks > _MAX_RANKS:
+        raise UsageError(f"--ranks is {chosen.ranks:,}; at most {_MAX_RANKS:,} are planned for")
     if chosen.hosts > chosen.ranks:
         raise UsageError(f"{chosen.ranks} ranks do not fit {chosen.hosts} hosts")
     if not 0 <= chosen.root < chosen.ranks:

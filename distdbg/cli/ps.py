@@ -169,7 +169,6 @@ def rows_of(rows: Sequence[dict[str, Any]], causes: Sequence[int]) -> list[tuple
 
 
 def row_cells(row: dict[str, Any]) -> tuple[str, ...]:
-    """One row of the table."""
     where = row["op"] + (f", {row['site']}" if row["site"] else "") if row["op"] else row["site"]
     return (
         str(row["rank"]),

@@ -21,6 +21,7 @@ from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.query import names_in, parse, select
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.summary import OpSums, read_keys, sum_up
+from distdbg.diagnose.wording import short_site
 from distdbg.errors import UsageError
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.folders import list_runs
@@ -30,7 +31,7 @@ from distdbg.record.text import format_duration, format_nbytes
 _EPILOG: Final = "fields:\n" + "\n".join(
     f"  {field.name:10} {field.unit.value:11} {field.about}" for field in FIELDS.values()
 )
-#: Of the list of ops.
+#: The columns of the list of ops.
 _COLUMNS: Final = (
     "rank", "group", "kind", "seq", "nbytes", "peer", "tag", "status", "issued", "duration", "wait",
     "site",
@@ -190,7 +191,7 @@ def _check_sort(sort: str | None, columns: Sequence[str]) -> None:
 def _in_order(
     items: Iterable[Item], sort: str | None, read: Callable[[Item, str], Value | float]
 ) -> Iterable[Item]:
-    """By a column; what has no value comes last, either way."""
+    """Sort by a column; what has no value comes last, either way."""
     if sort is None:
         return items
     name = sort.removeprefix("-")
@@ -232,12 +233,7 @@ def _show(name: str, value: Value | float) -> str:
             return format_nbytes(int(value))
         if field.unit is FieldUnit.FLAG:
             return "yes" if value else ""
-    return _short_site(str(value)) if name == "site" else str(value)
-
-
-def _short_site(site: str) -> str:
-    place, space, function = site.partition(" (")
-    return place.rpartition("/")[2] + space + function
+    return short_site(str(value)) if name == "site" else str(value)
 
 
 #: Names in CSV and JSON say their units.

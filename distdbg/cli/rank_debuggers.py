@@ -16,7 +16,6 @@ from distdbg.client.ways import AgentRoute, find_way
 from distdbg.control import sockets
 from distdbg.debugger.client import DebugClient
 from distdbg.debugger.desk import not_debuggable
-from distdbg.debugger.serve import socket_name
 from distdbg.errors import DistError, DistNetworkError, UsageError
 from distdbg.record.ends import read_ends
 from distdbg.record.folders import attempts, is_live, record_name
@@ -30,8 +29,6 @@ _END_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankAtPrompt:
-    """A rank at a prompt."""
-
     rank: int
     site: str
     why: str
@@ -39,7 +36,7 @@ class RankAtPrompt:
 
 @dataclass(slots=True)
 class RankDebuggers:
-    """Of one run. `close` it."""
+    """The debuggers of one run. `close` it."""
 
     name: str
     folder: Path | None
@@ -56,7 +53,7 @@ class RankDebuggers:
         """UsageError when this rank cannot be debugged now, with what would help."""
         if self.folder is not None:
             with suppress(FileNotFoundError, ConnectionRefusedError):
-                sock = sockets.connect(self.folder / socket_name(rank), 5.0)
+                sock = sockets.connect(self.folder / sockets.debugger_socket(rank), 5.0)
                 sock.settimeout(None)
                 return DebugClient(sock, hello_s=hello_s, on_slow=on_slow)
             self._say_why_not(rank)
@@ -82,7 +79,6 @@ class RankDebuggers:
         return [found[rank] for rank in sorted(found)]
 
     def ranks(self) -> list[int]:
-        """All ranks of the run."""
         found: set[int] = set()
         if self.folder is not None:
             found.update(int(path.stem[4:]) for path in self.folder.glob("rank?????.ddr"))
@@ -115,7 +111,7 @@ class RankDebuggers:
         self.close()
 
     def _say_why_not(self, rank: int) -> None:
-        """Of a rank of this folder; nothing of one that is elsewhere."""
+        """Say why a rank of this folder cannot be debugged; nothing about one that is elsewhere."""
         assert self.folder is not None  # the caller has looked
         record = self.folder / record_name(rank)
         if is_live(record):
@@ -126,7 +122,7 @@ class RankDebuggers:
 
     def _stopped_here(self) -> list[RankAtPrompt]:
         found = []
-        for path in () if self.folder is None else self.folder.glob(socket_name("*")):
+        for path in () if self.folder is None else self.folder.glob(sockets.debugger_socket("*")):
             try:
                 with DebugClient(sockets.connect(path, 2.0), hello_s=2.0) as client:
                     hello: dict[str, Any] = client.hello

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Final
 from distdbg.errors import UsageError
 
 if TYPE_CHECKING:
-    from distdbg.launch.outputs.merged import Merger
     from distdbg.view.feed import Feed
     from distdbg.view.snapshot import LogRow
 
-#: Of what ranks have printed, the last so many lines are kept in memory.
-_MOST_LINES: Final = 50_000
-_MOST_LETTERS: Final = 2000
-_WINDOW_NS: Final = 1_000_000_000
-_MOST_AHEAD: Final = 1000
+#: So many of the last lines that ranks have printed are kept in memory.
+_MAX_LINES: Final = 50_000
+_MAX_LETTERS: Final = 2000
 
 
 def open_replay(path: Path, *, attempt: int | None = None) -> Feed:
@@ -52,39 +49,26 @@ def read_kept_lines(folder: Path, attempt: int) -> list[LogRow]:
     """What the ranks of one start of the job printed, by time, equal lines once; the last of very many."""
     from distdbg.launch.output_streams import StdStreams
     from distdbg.launch.outputs.kept import find_kept
-    from distdbg.launch.outputs.merged import Merger
+    from distdbg.launch.outputs.merged import WINDOW_NS, Merger, read_ahead
     from distdbg.launch.outputs.timed import TimedFile
     from distdbg.view.snapshot import LogRow
 
     zone_ns = time.localtime().tm_gmtoff * 10**9
     files = [file for file in find_kept(folder) if file.attempt == attempt]
     sources: list[TimedFile] = []
-    rows: deque[LogRow] = deque(maxlen=_MOST_LINES)
-    merger = Merger(len(files), window_ns=_WINDOW_NS)
+    rows: deque[LogRow] = deque(maxlen=_MAX_LINES)
+    merger = Merger(len(files), window_ns=WINDOW_NS)
     try:
         sources += [TimedFile(file, local_zone_ns=zone_ns) for file in files]
         is_at_end = [False] * len(sources)
-
-        def fill() -> bool:
-            """Read where more is needed to tell what comes next; whether anything was."""
-            first_ns, has_read = merger.first_ns(), False
-            for index, source in enumerate(sources):
-                while not is_at_end[index] and _wants(merger, index, first_ns):
-                    lines = source.read(is_over=True)
-                    is_at_end[index] = not lines
-                    for line in lines or ():
-                        has_read = True
-                        merger.put(index, line)
-            return has_read
-
         while True:
-            while fill():
+            while read_ahead(merger, sources, is_at_end):
                 pass
             line = merger.take()
             if line is None:
                 break
             is_time = line.time_ns > 10**17  # else it is a count of lines
-            text = line.text.rstrip("\r").rpartition("\r")[2][:_MOST_LETTERS]
+            text = line.text.rstrip("\r").rpartition("\r")[2][:_MAX_LETTERS]
             rows.append(
                 LogRow(
                     at=line.time_ns / 1e9 if is_time else None,
@@ -99,10 +83,3 @@ def read_kept_lines(folder: Path, attempt: int) -> list[LogRow]:
         for source in sources:
             source.close()
     return list(rows)
-
-
-def _wants(merger: Merger, index: int, first_ns: int | None) -> bool:
-    last_ns = merger.last_ns(index)
-    if first_ns is None or last_ns is None:
-        return merger.is_empty(index)
-    return last_ns < first_ns + _WINDOW_NS and merger.count(index) < _MOST_AHEAD

@@ -35,8 +35,6 @@ _ELSEWHERE: Final = re.compile(r"[a-z]+://.*|[^/:]+:\d{1,5}|\[[^/]+\]:\d{1,5}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopArguments:
-    """What a command line asks for."""
-
     run: str | None = None
     is_replay: bool = False
     attempt: int | None = None
@@ -209,7 +207,7 @@ def open_feed(choice: TopArguments) -> Feed:
 
 def _open_any(text: str | None) -> Feed:
     """A live job where there is one of this name, else what is left of one that is over."""
-    from distdbg.client.feed.connections import RunDoor, WayDoor, newest_run
+    from distdbg.client.feed.connections import RemoteRoute, RunRoute, newest_run
     from distdbg.client.live_feed import LiveFeed
     from distdbg.client.live_runs import agents_of, choose_run, find_live_runs
     from distdbg.record.host import host_name
@@ -218,7 +216,7 @@ def _open_any(text: str | None) -> Feed:
     if text is not None and not is_path and _ELSEWHERE.fullmatch(text):
         from distdbg.client.ways import find_way
 
-        return LiveFeed(WayDoor(find_way(text), text))
+        return LiveFeed(RemoteRoute(find_way(text), text))
     by = time.monotonic() + _BEGINNING_S
     while True:
         runs = find_live_runs(host_name())
@@ -229,7 +227,7 @@ def _open_any(text: str | None) -> Feed:
             fits = bool(name) and any(run.run.startswith(name) for run in runs)
             live = choose_run(runs, name) if fits else None
         if live is not None:
-            return LiveFeed(RunDoor(agents_of(runs, live) or [live]))
+            return LiveFeed(RunRoute(agents_of(runs, live) or [live]))
         if time.monotonic() >= by or not _is_beginning(text):
             break
         time.sleep(0.05)
@@ -273,7 +271,6 @@ def _replay(path: Path, attempt: int | None) -> Feed:
 
 
 def make_app(feed: Feed, choice: TopArguments) -> TopApp:
-    """The dashboard of a feed."""
     from distdbg.tui.app import TopApp
 
     return TopApp(feed, view=choice.view, readonly=choice.is_readonly, theme=choice.theme)

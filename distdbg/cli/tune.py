@@ -23,7 +23,7 @@ from distdbg.runtime.tuning.trials import SIZES, Trial
 _HEADS = ("ranks", "op", *(format_nbytes(nbytes) for nbytes in SIZES))
 #: How often to try again while others use the cores, and how long to wait for them.
 _TRIES, _WAIT_S = 3, 1.0
-#: Of groups of two ranks, and of more: who asks has time.
+#: For groups of two ranks, and of more: a user who asks has time.
 _BUDGET_S = (0.7, 0.7)
 _ABOUT = {
     "stream_nbytes": "from where on outputs are written around the cache",

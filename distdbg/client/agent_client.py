@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from distdbg.client import protocol
-from distdbg.client.protocol import MOST_ANSWER_NBYTES, PROTOCOL
+from distdbg.client.protocol import MAX_ANSWER_NBYTES, PROTOCOL
 from distdbg.control import served, sockets
 from distdbg.errors import ConfigError, DistNetworkError, UsageError
 from distdbg.secure.guard import open_guard, why_ended
@@ -243,7 +243,7 @@ class AgentClient:
             if not data:
                 raise DistNetworkError(f"the agent at {self._name} closed the connection")
             self._inbox += data
-            if len(self._inbox) > MOST_ANSWER_NBYTES + (1 << 16):
+            if len(self._inbox) > MAX_ANSWER_NBYTES + (1 << 16):
                 raise DistNetworkError(f"{self._name} sends more than an agent does")
         line, _, rest = self._inbox.partition(b"\n")
         self._inbox = rest

@@ -57,8 +57,8 @@ _TIMEOUT_S: Final = 2.0
 _LONG_S: Final = 10.0
 #: While records are shown in its place, the agent is looked for so often.
 _BACK_S: Final = 1.0
-_MOST_ASKED: Final = 64
-_MOST_TOLD: Final = 3
+_MAX_ASKED: Final = 64
+_MAX_TOLD: Final = 3
 _GARBAGE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError)
 
 Answer = TypeVar("Answer")
@@ -71,17 +71,17 @@ class LiveFeed:
 
     def __init__(
         self,
-        door: JobRoute,
+        route: JobRoute,
         *,
         clock: Callable[[], float] = time.time,
         timeout_s: float = _TIMEOUT_S,
     ) -> None:
         """Begin to ask; the first snapshot is empty."""
-        self._door = door
+        self._route = route
         self._clock = clock
-        self._links = FeedConnections(door, timeout_s)
+        self._links = FeedConnections(route, timeout_s)
         self._asking = JobPoller(clock)
-        self._state = FeedState(snapshot=Snapshot(at=clock(), run=door.title))
+        self._state = FeedState(snapshot=Snapshot(at=clock(), run=route.title))
         self._topics: frozenset[Topic] = frozenset()
         self._back_s = 0.0
         self._is_closing = False
@@ -93,7 +93,7 @@ class LiveFeed:
 
     @property
     def title(self) -> str:
-        return self._door.title
+        return self._route.title
 
     @property
     def can_change(self) -> bool:
@@ -101,12 +101,12 @@ class LiveFeed:
 
     @property
     def address(self) -> str:
-        return self._door.address
+        return self._route.address
 
     @property
     def folder(self) -> Path | None:
         """Where the job can be replayed from, when it is over; None: not from here."""
-        folder = self._door.folder
+        folder = self._route.folder
         return folder if folder is not None and folder.is_dir() else None
 
     def latest(self) -> Snapshot:
@@ -140,7 +140,7 @@ class LiveFeed:
         self._wake.set()
         if self._thread is not threading.current_thread():
             self._thread.join(2 * _TIMEOUT_S)
-        self._door.close()
+        self._route.close()
 
     # ------------------------------------------------------------------------------- what takes long
 
@@ -171,7 +171,7 @@ class LiveFeed:
         if row is None:
             return None
         shift_ns = self._asking.shift_of(row.host)
-        with opened(self._door, self._path_to(row.host), _LONG_S) as client:
+        with opened(self._route, self._path_to(row.host), _LONG_S) as client:
             words = client.ask("rank", rank=rank)
             ops = client.ask("history", rank=rank, most=100)["ops"]
         return _read(lambda: rank_detail(row, words, ops, shift_ns))
@@ -192,7 +192,7 @@ class LiveFeed:
         asked = {_ARGUMENTS.get(name, name): value for name, value in words.items()}
         if "ranks" in words:
             asked["ranks"] = _ranks_of(str(words["ranks"]))
-        with opened(self._door, None, _LONG_S) as client:
+        with opened(self._route, None, _LONG_S) as client:
             answer = client.ask(action.value, timeout_s=_LONG_S, **asked)
         self._asking.hurry_all()
         self._wake.set()
@@ -207,12 +207,12 @@ class LiveFeed:
 
         def ask(host: str) -> None:
             try:
-                with opened(self._door, self._path_to(host), _LONG_S) as client:
+                with opened(self._route, self._path_to(host), _LONG_S) as client:
                     found.append((host, client.ask(do, **arguments)))
             except DistError as error:
                 errors.append(error)
 
-        asked = list(hosts[:_MOST_ASKED])
+        asked = list(hosts[:_MAX_ASKED])
         for begin in range(0, len(asked), 8):
             threads = [
                 threading.Thread(target=ask, args=(host,), daemon=True)
@@ -286,9 +286,9 @@ class LiveFeed:
     def _look_for_agent(self, now_s: float) -> None:
         """Records do not say that nobody writes them any more; nor that there is an agent again."""
         self._back_s = now_s + _BACK_S
-        if self._door.is_over():
+        if self._route.is_over():
             raise DistNetworkError("its ranks are gone")
-        if self._door.is_served():
+        if self._route.is_served():
             self._links.close()
             self._begin()
 
@@ -296,12 +296,11 @@ class LiveFeed:
         self._links.close()
         pause_s = self._state.pause_s
         if not self._state.snapshot.is_over:
-            is_over = None if is_garbage else self._door.is_over()
+            is_over = None if is_garbage else self._route.is_over()
             self._put(NobodyAnswered(self._clock(), why, is_garbage, is_over))
         return 0.0 if self._state.snapshot.is_over else pause_s
 
     def _read_end(self, why: str) -> JobEnded:
-        """The job is over."""
         self._links.close()
         folder, at = self.folder, self._clock()
         rows = final_rows(self._state.snapshot.ranks, folder, at)
@@ -310,7 +309,7 @@ class LiveFeed:
             # Its name is enough where runs are looked for by their names.
             word = folder.name if folder.parent == user_folder() else folder
             why = f"`distdbg top {word}` replays it"
-        elif not why and self._door.folder is not None:
+        elif not why and self._route.folder is not None:
             why = "its folder is gone"
         return JobEnded(self._clock(), why, rows, verdict, folder is not None)
 
@@ -339,7 +338,6 @@ _ASIDES: Final = frozenset(("new_group", "monitored_barrier", "breakpoint", "deb
 
 
 def _say_done(action: Action, words: Mapping[str, object], answer: Mapping[str, Any]) -> str:
-    """What came of it."""
     on_all = ", on all hosts" if "ticket" in answer else ""
     was_so = answer.get("changed") is False
     match action:
@@ -367,7 +365,7 @@ def _say_gone_on(answer: Mapping[str, Any]) -> str:
     ranks = [int(rank) for rank in answer.get("ranks", ())]
     said = [f"{ranks_text(ranks)} {'goes' if len(ranks) == 1 else 'go'} on"] if ranks else []
     failed = answer.get("failed", ())
-    said += [f"rank {one['rank']} does not: {one['why']}" for one in failed[:_MOST_TOLD]]
-    if len(failed) > _MOST_TOLD:
-        said.append(f"{len(failed) - _MOST_TOLD} more do not")
+    said += [f"rank {one['rank']} does not: {one['why']}" for one in failed[:_MAX_TOLD]]
+    if len(failed) > _MAX_TOLD:
+        said.append(f"{len(failed) - _MAX_TOLD} more do not")
     return "; ".join(said) or "no rank is in the debugger"

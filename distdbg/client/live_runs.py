@@ -42,7 +42,7 @@ class LiveRun:
 
 
 def find_live_runs(host: str, *, tempdir: str | None = None) -> list[LiveRun]:
-    """By name. Several agents of one run are several hosts that are played on this one."""
+    """The running jobs by name. Several agents of one run are hosts that are simulated on this one."""
     records = {folder.name: folder for folder in list_runs(tempdir)}
     found = []
     for path in sorted(agents_folder(tempdir).glob("*.sock")):

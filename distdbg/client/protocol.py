@@ -27,22 +27,20 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from distdbg.control.tokens import derive_token
+from distdbg.control.served import derive_token
 from distdbg.errors import DistError, UsageError
 
 PROTOCOL: Final = 2
-MOST_REQUEST_NBYTES: Final = 1 << 20
-MOST_ANSWER_NBYTES: Final = 16 << 20
+MAX_REQUEST_NBYTES: Final = 1 << 20
+MAX_ANSWER_NBYTES: Final = 16 << 20
 _NONCE_NBYTES: Final = 16
 #: Why the server proves nothing to a client that has dialled an address which is not its own.
 ELSEWHERE: Final = "it is not at the address that was dialled"
-_MOST_DEPTH_TEXT: Final = "nested too deeply"
+_MAX_DEPTH_TEXT: Final = "nested too deeply"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One line of a client."""
-
     id: int | str
     do: str
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -139,7 +137,7 @@ def read_request(line: bytes) -> Request:
     try:
         words = json.loads(line)
     except RecursionError:
-        raise BadLine(f"the request is {_MOST_DEPTH_TEXT}") from None
+        raise BadLine(f"the request is {_MAX_DEPTH_TEXT}") from None
     except ValueError as error:
         raise BadLine(f"the request is not JSON: {error}") from None
     if not isinstance(words, dict):
@@ -156,18 +154,16 @@ def read_request(line: bytes) -> Request:
 def answer(id_: int | str, value: Any) -> bytes:
     """The line of a result; an error when it would be longer than any client takes."""
     line = encode({"id": id_, "ok": value})
-    if len(line) > MOST_ANSWER_NBYTES:
+    if len(line) > MAX_ANSWER_NBYTES:
         return refuse(id_, UsageError(f"the answer would have {len(line):,} bytes"))
     return line
 
 
 def tell(id_: int | str, value: Any) -> bytes:
-    """The line of an event."""
     return encode({"id": id_, "event": value})
 
 
 def refuse(id_: int | str | None, error: BaseException) -> bytes:
-    """The line of an error."""
     what = error.what if isinstance(error, DistError) else str(error) or type(error).__name__
     facts = {
         "type": type(error).__name__,

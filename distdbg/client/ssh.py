@@ -35,17 +35,17 @@ from distdbg.record.durations import duration_text
 
 #: How long ssh may take to connect, and each of the two commands altogether.
 _CONNECT_S: Final = 10
-_MOST_S: Final = 30.0
+_MAX_S: Final = 30.0
 _END_S: Final = 2.0
 #: What the kernel takes for the path of a Unix socket, there as here.
-_MOST_PATH: Final = 107
+_MAX_PATH: Final = 107
 _READY: Final = b"distdbg: the way is open"
 _OPTIONS: Final = (
     "BatchMode=yes",
     f"ConnectTimeout={_CONNECT_S}",
     "ServerAliveInterval=5",
     "ServerAliveCountMax=3",
-    # Of a connection that others share, ours could not be ended.
+    # Our part of a connection that others share could not be ended.
     "ControlPath=none",
     "ForwardAgent=no",
     "ForwardX11=no",
@@ -143,7 +143,7 @@ class Tunnel:
         except OSError as error:
             raise _no_ssh(error) from error
         assert self._child.stdout is not None
-        deadline = time.monotonic() + _MOST_S
+        deadline = time.monotonic() + _MAX_S
         heard = b""
         while _READY not in heard:
             left_s = deadline - time.monotonic()
@@ -192,7 +192,7 @@ class Tunnel:
 def _way_to(theirs: str) -> tuple[str, str]:
     """A path there that a socket's address has room for, and what keeps it there."""
     ready = f"echo '{_READY.decode()}'"
-    if len(os.fsencode(theirs)) <= _MOST_PATH:
+    if len(os.fsencode(theirs)) <= _MAX_PATH:
         return theirs, f"{ready}; exec cat >/dev/null"
     # Nobody can know the name before, and mkdir takes none that is there.
     folder = f"/tmp/distdbg-ssh-{secrets.token_hex(16)}"
@@ -218,14 +218,12 @@ def _runs_of(address: SshAddress, environ: Mapping[str, str]) -> list[LiveRun]:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             env=dict(environ),
-            timeout=_MOST_S,
+            timeout=_MAX_S,
             start_new_session=True,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise DistNetworkError(
-            f"{address} did not answer within {duration_text(_MOST_S)}"
-        ) from None
+        raise DistNetworkError(f"{address} did not answer within {duration_text(_MAX_S)}") from None
     except OSError as error:
         raise _no_ssh(error) from error
     if done.returncode:
@@ -259,7 +257,7 @@ def explain(address: SshAddress, code: int | None, said: str) -> DistError:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
     if code is None:
-        return DistNetworkError(f"{address} did not answer within {duration_text(_MOST_S)}")
+        return DistNetworkError(f"{address} did not answer within {duration_text(_MAX_S)}")
     if code == 255 or code < 0:
         for words, what, hint in _REASONS:
             if words in said:
@@ -311,7 +309,7 @@ def _no_ssh(error: OSError) -> DistError:
 def _short_folder() -> Path:
     """A private folder where the path of a socket has room."""
     folder = tempfile.mkdtemp(prefix="distdbg-ssh-")
-    if len(folder) > _MOST_PATH - 40:  # ssh makes it under a longer name first
+    if len(folder) > _MAX_PATH - 40:  # ssh makes it under a longer name first
         os.rmdir(folder)
         folder = tempfile.mkdtemp(prefix="distdbg-ssh-", dir="/tmp")
     return Path(folder)

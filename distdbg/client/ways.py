@@ -32,7 +32,7 @@ class AgentRoute:
     dial: Callable[[float], AgentClient]
     """Connect within so many seconds."""
     sockets: tuple[Path, ...] = ()
-    """Of a local run: the agents of all hosts that are played on this one."""
+    """The agents of a local run, of all hosts that are simulated on this one."""
     on_close: Callable[[], None] = field(default=lambda: None)
 
     def connect(self, timeout_s: float = 5.0) -> AgentClient:

@@ -8,7 +8,7 @@
     clock       the clock that a rank's waits read
     break_fields, breakpoints   the rules by which ranks stop: their words; as text and in the page
     sockets     Unix sockets at paths of any length, for clients
-    tokens, served   what proofs of a connection are about: a purpose, a run, the address dialled
+    served      what proofs of a connection are about: a purpose, a run, the address dialled
 
 The page is written by observers (the agent, the commands) and read by ranks. A rank writes one thing: that
 it is in a debugger, so the clock is paused.

@@ -38,7 +38,7 @@ Operator = Literal["=", "!=", "<", "<=", ">", ">="]
 FieldKind = Literal["ranks", "words", "number", "site"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ConditionField:
     """One thing that a condition may ask for."""
 
@@ -50,47 +50,22 @@ class ConditionField:
 
 
 FIELDS: Final[Mapping[str, ConditionField]] = {
-    "rank": ConditionField(kind="ranks", example="rank=0|4-7", about="The rank in the job."),
-    "kind": ConditionField(
-        kind="words",
-        example="kind=all_reduce|barrier",
-        about="What the op does.",
-        choices=KIND_LABELS,
-    ),
-    "name": ConditionField(
-        kind="words",
-        example="name=all_gather_into_tensor",
-        about="The function that was called; the kind, where a kind has one function only.",
-    ),
-    "group": ConditionField(
-        kind="words", example="group=dp", about="The description of the group, or its name."
-    ),
-    "seq": ConditionField(
-        kind="number",
-        example="seq>=42",
-        about="The number of the op: in its group, or for a message among those to or from its peer.",
-    ),
-    "nbytes": ConditionField(
-        kind="number",
-        example="nbytes>1M",
-        about="Bytes of the inputs, or of the outputs if those are more; K, M and G are powers of 1024.",
-    ),
-    "dtype": ConditionField(kind="words", example="dtype=float16", about="Of the arrays."),
-    "peer": ConditionField(
-        kind="ranks",
-        example="peer=1",
-        about="Of a send or recv: the rank in the job at the other end.",
-    ),
-    "tag": ConditionField(kind="number", example="tag=7", about="Of a send or recv."),
-    "comm": ConditionField(
-        kind="words", example="comm=grads", about="The name that `record_comm` gave."
-    ),
-    "site": ConditionField(
-        kind="site",
-        example="site=train.py:88",
-        about="The line that called it, or the file alone; as much of the path as makes it unique.",
-    ),
-}
+    "rank": ConditionField("ranks", "rank=0|4-7", "The rank in the job."),
+    "kind": ConditionField("words", "kind=all_reduce|barrier", "What the op does.", choices=KIND_LABELS),
+    "name": ConditionField("words", "name=all_gather_into_tensor",
+        "The function that was called; the kind, where a kind has one function only."),
+    "group": ConditionField("words", "group=dp", "The description of the group, or its name."),
+    "seq": ConditionField("number", "seq>=42",
+        "The number of the op: in its group, or for a message among those to or from its peer."),
+    "nbytes": ConditionField("number", "nbytes>1M",
+        "Bytes of the inputs, or of the outputs if those are more; K, M and G are powers of 1024."),
+    "dtype": ConditionField("words", "dtype=float16", "Of the arrays."),
+    "peer": ConditionField("ranks", "peer=1", "Of a send or recv: the rank in the job at the other end."),
+    "tag": ConditionField("number", "tag=7", "Of a send or recv."),
+    "comm": ConditionField("words", "comm=grads", "The name that `record_comm` gave."),
+    "site": ConditionField("site", "site=train.py:88",
+        "The line that called it, or the file alone; as much of the path as makes it unique."),
+}  # fmt: skip
 
 #: What a condition on a field of each kind may say.
 OPERATORS: Final[Mapping[FieldKind, tuple[Operator, ...]]] = {
@@ -106,7 +81,7 @@ class BreakFacts(Protocol):
 
     @property
     def rank(self) -> int:
-        """Of this process, in the job."""
+        """The rank of this process in the job."""
         ...
 
     @property
@@ -125,13 +100,11 @@ class BreakFacts(Protocol):
         ...
 
     @property
-    def seq(self) -> int:
-        """Its number."""
-        ...
+    def seq(self) -> int: ...
 
     @property
     def nbytes(self) -> int:
-        """Of its inputs, or of its outputs."""
+        """The bytes of its inputs, or of its outputs if those are more."""
         ...
 
     @property

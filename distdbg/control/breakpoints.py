@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 from distdbg.control.break_fields import ABOUT_ON as ABOUT_ON
 from distdbg.control.break_fields import FIELDS as FIELDS
 from distdbg.control.break_fields import OPERATORS, BreakFacts, Operator, StopCondition
-from distdbg.control.layout import MOST_BREAK_NBYTES
+from distdbg.control.layout import MAX_BREAK_NBYTES
 from distdbg.errors import UsageError, format_ranks
 from distdbg.record.rank_list import read_ranks
 
@@ -35,7 +35,7 @@ _COMPARE: Final[Mapping[Operator, Callable[[int, int], bool]]] = {
     ">=": int.__ge__,
 }
 #: More than any program has ops; what is larger is a slip of the pen.
-_MOST: Final = (1 << 63) - 1
+_MAX: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,6 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One breakpoint."""
-
     id: int
     """What it is cleared by; 0 of one that nobody has numbered."""
     text: str
@@ -151,12 +149,21 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
 def rules_to_page(rules: Iterable[Rule]) -> dict[str, Any]:
     """What the page carries, as JSON; UsageError when that is more than it has room for."""
     page = {"rules": [{"id": rule.id, "rule": rule.text} for rule in rules]}
-    if len(json.dumps(page).encode()) > MOST_BREAK_NBYTES:
+    if len(json.dumps(page).encode()) > MAX_BREAK_NBYTES:
         raise UsageError(
-            f"{len(page['rules'])} breakpoints take more than {MOST_BREAK_NBYTES} bytes together",
+            f"{len(page['rules'])} breakpoints take more than {MAX_BREAK_NBYTES} bytes together",
             hint="clear some of them first",
         )
     return page
+
+
+def breakpoints_to_plain(
+    rules: Iterable[Rule], stopped: Iterable[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """As `distdbg break --json` has it: the rules that are armed, and the rows of ranks at a prompt."""
+    names = {"rank": "rank", "host": "host", "why": "why", "site": "site", "since_s": "state_age_s"}
+    rows = [{name: row[key] for name, key in names.items()} for row in stopped]
+    return {"rules": rules_to_page(rules)["rules"], "stopped": rows}
 
 
 def rules_from_page(text: bytes) -> tuple[Rule, ...]:
@@ -228,10 +235,10 @@ def _read_condition(rule: str, name: str, operator: str, text: str) -> Condition
 def _read_number(rule: str, name: str, text: str) -> int:
     found = _NUMBER.fullmatch(text)
     factor = (found[2] or "").lower() if found is not None else ""
-    if found is None or (factor and name != "nbytes") or len(found[1]) > len(str(_MOST)):
+    if found is None or (factor and name != "nbytes") or len(found[1]) > len(str(_MAX)):
         raise _wrong(rule, f"{name}: {text[:40]!r} is not a number")
     number = int(found[1]) * _FACTORS[factor]
-    if number > _MOST or (number == 0 and name == "hits"):
+    if number > _MAX or (number == 0 and name == "hits"):
         raise _wrong(rule, f"{name} cannot be {text}")
     return number
 

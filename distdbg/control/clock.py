@@ -30,7 +30,7 @@ class JobClock:
 
     def __init__(self, page: ControlPage | None = None) -> None:
         self._page = page
-        #: Of a clock that was closed: all pauses until then, so that it does not jump.
+        #: All pauses of a clock until it was closed, so that it does not jump.
         self._behind_ns = 0
         self._lock = threading.Lock()  # protects _holds
         #: How many prompts of each rank are open in this process.
@@ -44,7 +44,6 @@ class JobClock:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the clock is paused."""
         page = self._page
         return page is not None and page.is_paused
 
@@ -137,5 +136,5 @@ class JobClock:
             self._page = None
 
 
-#: Of whoever is in no job.
+#: The clock of a process that is in no job.
 FREE_CLOCK: Final = JobClock()

@@ -1,4 +1,4 @@
-"""Who holds the clock of the job: one entry per debugger, pause or other host, in a table of the page.
+"""The holds on the job's clock: one entry per debugger, pause or other host, in a table of the page.
 
     entry   pid, start ticks, rank, since      8 bytes each, little endian; `since` 0: nobody
 
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
 
-from distdbg.control.layout import HOLD_NBYTES, HOLDS_OFFSET, MOST_HOLDS
+from distdbg.control.layout import HOLD_NBYTES, HOLDS_OFFSET, MAX_HOLDS
 
 #: The `rank` of a hold that no rank has.
 USER: Final = -1
@@ -83,7 +83,7 @@ def start_ticks(pid: int) -> int:
 
 def holds_from(data: bytes) -> tuple[Hold, ...]:
     """Those of a page, the longest first."""
-    table = data[HOLDS_OFFSET : HOLDS_OFFSET + MOST_HOLDS * HOLD_NBYTES]
+    table = data[HOLDS_OFFSET : HOLDS_OFFSET + MAX_HOLDS * HOLD_NBYTES]
     if table == _empty():
         return ()
     found = [
@@ -113,7 +113,7 @@ class HoldTable:
             elif _to_hold(entry) == hold:
                 return False
         if free < 0:
-            raise OverflowError(f"{MOST_HOLDS} hold the clock of this host already")
+            raise OverflowError(f"{MAX_HOLDS} hold the clock of this host already")
         for index, word in enumerate((hold.pid, hold.start_ticks, hold.rank)):
             self._words[free + index] = word
         self._words[free + _SINCE] = max(since_ns, 1)
@@ -135,7 +135,7 @@ class HoldTable:
         return gone
 
     def _slots(self) -> Iterator[tuple[int, Sequence[int]]]:
-        for at in range(_FIRST, _FIRST + MOST_HOLDS * _WORDS, _WORDS):
+        for at in range(_FIRST, _FIRST + MAX_HOLDS * _WORDS, _WORDS):
             yield at, self._words[at : at + _WORDS].tolist()
 
     def _entries(self) -> Iterator[tuple[int, Hold]]:
@@ -151,4 +151,4 @@ def _to_hold(entry: Sequence[int]) -> Hold:
 
 @cache
 def _empty() -> bytes:
-    return bytes(MOST_HOLDS * HOLD_NBYTES)
+    return bytes(MAX_HOLDS * HOLD_NBYTES)

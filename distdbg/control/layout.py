@@ -34,12 +34,12 @@ MAGIC: Final = int.from_bytes(b"distdbgC", "little")
 VERSION: Final = 2
 PAGE_NBYTES: Final = 16384
 ABORT_OFFSET: Final = 1024
-MOST_ABORT_NBYTES: Final = 3072
+MAX_ABORT_NBYTES: Final = 3072
 BREAK_OFFSET: Final = 4096
-MOST_BREAK_NBYTES: Final = 4096
+MAX_BREAK_NBYTES: Final = 4096
 HOLDS_OFFSET: Final = 8192
 HOLD_NBYTES: Final = 32
-MOST_HOLDS: Final = 256
+MAX_HOLDS: Final = 256
 
 #: What `abort_state` can be.
 ABORT_NONE: Final = 0

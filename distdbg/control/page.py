@@ -101,7 +101,6 @@ class ControlPage:
     # Reading ---------------------------------------------------------------------------------
 
     def job_ns(self) -> int:
-        """The job time of now."""
         clock = self._words[_CLOCK]
         while True:
             now = time.monotonic_ns()
@@ -125,11 +124,11 @@ class ControlPage:
         if not self.is_aborted:
             return None
         return AbortWords.from_json(
-            self._bytes(layout.ABORT_OFFSET, self._words[_ABORT_NBYTES], layout.MOST_ABORT_NBYTES)
+            self._bytes(layout.ABORT_OFFSET, self._words[_ABORT_NBYTES], layout.MAX_ABORT_NBYTES)
         )
 
     def holds(self) -> tuple[Hold, ...]:
-        """Who holds the clock, the longest first."""
+        """The holds on the clock, the longest first."""
         return holds_from(self._map[:PAGE_NBYTES])
 
     @property
@@ -141,12 +140,11 @@ class ControlPage:
         """The generation of the armed breakpoints and themselves; those of an odd one are not whole."""
         generation = self._words[_BREAK_GENERATION]
         nbytes = self._words[_BREAK_NBYTES]
-        text = self._bytes(layout.BREAK_OFFSET, nbytes, layout.MOST_BREAK_NBYTES)
+        text = self._bytes(layout.BREAK_OFFSET, nbytes, layout.MAX_BREAK_NBYTES)
         is_same = generation == self._words[_BREAK_GENERATION]
         return (generation if is_same else generation | 1), text
 
     def state(self) -> ControlState:
-        """All that the page says."""
         return parse_page(self._map[:PAGE_NBYTES], time.monotonic_ns())
 
     def _bytes(self, offset: int, nbytes: int, most: int) -> bytes:
@@ -211,7 +209,7 @@ class ControlPage:
         """End the job: every rank of the host raises these words. False: somebody was first."""
         text = words.to_json()
         with self._writing():
-            # Who holds the lock is the only writer: an abort that is being written was never finished.
+            # The holder of the lock is the only writer: an abort that is being written was never finished.
             if self._words[_ABORT_STATE] == ABORT_SET:
                 return False
             self._words[_ABORT_STATE] = ABORT_WRITING
@@ -222,10 +220,10 @@ class ControlPage:
 
     def arm(self, rules: bytes) -> None:
         """Arm these breakpoints (JSON) in place of those before; b"" disarms."""
-        if len(rules) > layout.MOST_BREAK_NBYTES:
+        if len(rules) > layout.MAX_BREAK_NBYTES:
             raise RecordError(
                 f"{self.path}: breakpoints of {len(rules)} bytes; "
-                f"a page holds {layout.MOST_BREAK_NBYTES}",
+                f"a page holds {layout.MAX_BREAK_NBYTES}",
                 path=str(self.path),
             )
         with self._writing():

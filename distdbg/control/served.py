@@ -3,11 +3,14 @@
 Proofs of a connection are about this address, so a stranger who hands a handshake on to another server
 of the same user gets nothing: that one is served elsewhere. Where something translates addresses
 between the two (a tunnel, a container's published port), DISTDBG_SERVED_AS tells the server the address
-that its clients dial.
+that its clients dial. The tokens that proofs are made with are derived from a key for one purpose each, so
+whoever learns one of them cannot use it elsewhere.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import ipaddress
 import os
 import socket
@@ -35,12 +38,11 @@ def show(address: bytes) -> str:
 
 
 def own_address(sock: socket.socket) -> bytes:
-    """Of this end of a connection over TCP."""
+    """The address of this end of a connection over TCP."""
     return _of(sock.getsockname())
 
 
 def peer_address(sock: socket.socket) -> bytes:
-    """Of the other end."""
     return _of(sock.getpeername())
 
 
@@ -67,3 +69,9 @@ def read_served_as(environ: Mapping[str, str] = os.environ) -> list[bytes]:
 
 def _of(name: Any) -> bytes:
     return pack(name[0], name[1])
+
+
+def derive_token(key: bytes, purpose: str, run: str = "") -> bytes:
+    """The token of one purpose, and of one run where one is named."""
+    words = f"distdbg token\0{purpose}\0{run}".encode("utf-8", "surrogateescape")
+    return hmac.digest(key, words, hashlib.sha256)

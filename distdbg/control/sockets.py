@@ -20,6 +20,11 @@ from distdbg.errors import ConfigError
 _PEER = struct.Struct("3i")
 
 
+def debugger_socket(rank: int | str) -> str:
+    """The socket of the debugger of a rank, in the folder of its start."""
+    return f"debug-rank{rank}.sock"
+
+
 def listen(path: Path) -> socket.socket:
     """Listen at `path`, in place of a socket that nobody serves any more.
 

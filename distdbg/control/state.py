@@ -32,7 +32,7 @@ class ControlState:
     agent_pid: int
     agent_beat_ns: int
     holds: tuple[Hold, ...] = ()
-    """Who holds the clock, the longest first; there is nobody while it runs."""
+    """The holds on the clock, the longest first; there are none while it runs."""
 
 
 def get_field(data: bytes, name: str) -> int:
@@ -68,11 +68,11 @@ def parse_page(data: bytes, now_ns: int) -> ControlState:
     clock = get_field(data, "clock")
     abort: AbortWords | None = None
     if get_field(data, "abort_state") not in (ABORT_NONE, ABORT_WRITING):
-        nbytes = min(get_field(data, "abort_nbytes"), layout.MOST_ABORT_NBYTES)
+        nbytes = min(get_field(data, "abort_nbytes"), layout.MAX_ABORT_NBYTES)
         abort = AbortWords.from_json(data[layout.ABORT_OFFSET : layout.ABORT_OFFSET + nbytes])
     rules = b""
     if get_field(data, "break_generation") % 2 == 0:
-        nbytes = min(get_field(data, "break_nbytes"), layout.MOST_BREAK_NBYTES)
+        nbytes = min(get_field(data, "break_nbytes"), layout.MAX_BREAK_NBYTES)
         rules = data[layout.BREAK_OFFSET : layout.BREAK_OFFSET + nbytes]
     return ControlState(
         run=run_of(data),

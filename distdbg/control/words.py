@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from distdbg.control.layout import MOST_ABORT_NBYTES
+from distdbg.control.layout import MAX_ABORT_NBYTES
 from distdbg.errors import JobAborted
 from distdbg.record.printable import shorten
 
 #: The kind of abort that a person writes.
 STOPPED: Final = "stopped"
-#: Who writes it when nobody else has: `AbortWords.by` of a verdict.
+#: The author of a verdict: `AbortWords.by` where nobody else has written it.
 AGENT: Final = "the agent"
-_MOST_LINE = 400
-_MOST_RANKS = 64
+_MAX_LINE = 400
+_MAX_RANKS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,19 +32,19 @@ class AbortWords:
     details: Sequence[str] = ()
     hint: str = ""
     by: str = ""
-    """Who wrote it: "the agent", "ada"."""
+    """The author: "the agent", "ada"."""
 
     def to_json(self) -> bytes:
         """ASCII that fits the page: the last details go first, then the hint."""
         facts: dict[str, Any] = {
             "type": _line(self.type, 40),
             "what": _line(self.what),
-            "ranks": list(self.ranks)[:_MOST_RANKS],
+            "ranks": list(self.ranks)[:_MAX_RANKS],
             "by": _line(self.by, 80),
             "hint": _line(self.hint),
             "details": [_line(line) for line in self.details],
         }
-        while len(text := json.dumps(facts).encode()) > MOST_ABORT_NBYTES:
+        while len(text := json.dumps(facts).encode()) > MAX_ABORT_NBYTES:
             if facts["details"]:
                 facts["details"].pop()
             elif facts["hint"]:
@@ -95,5 +95,5 @@ def to_error(
     )
 
 
-def _line(text: str, most: int = _MOST_LINE) -> str:
+def _line(text: str, most: int = _MAX_LINE) -> str:
     return shorten(" ".join(str(text).split()), most)

@@ -26,7 +26,6 @@ def say_passed(rank: int, why: str, site: str) -> None:
 
 
 def print_line(rank: int, text: str) -> None:
-    """One line."""
     # Not through sys.stderr: the rank may have been interrupted in the middle of a print.
     with suppress(OSError):
         os.write(2, f"distdbg: rank {rank}: {text}\n".encode(errors="backslashreplace"))

@@ -2,7 +2,8 @@
 
 Rules come from DISTDBG_BREAK, until the rank ends, and from the control page, which has new ones
 whenever its generation changes. Only rules that concern this rank count; while there is one, the
-engines of all groups of the rank are wrapped (breaking.py), and with the last of them they are unwrapped.
+engines of all groups of the rank are wrapped, and with the last of them they are unwrapped. The op is
+recorded, compared and sent by what is inside, so a rank that stops before it has done nothing of it yet.
 
 A rule counts for itself (`skip`, `hits`), and keeps its counts when the page is written anew and still has
 it. An op stops once, however many rules fit it. Nothing stops at the prompt of a debugger.
@@ -18,12 +19,11 @@ from typing import TYPE_CHECKING
 from distdbg import config
 from distdbg.control.break_fields import StopCondition
 from distdbg.control.breakpoints import Rule, parse_rules, rules_from_page
-from distdbg.debugger.breaking import BreakingEngine
 from distdbg.debugger.frames import user_frame
 from distdbg.debugger.nan import describe_nonfinite
 from distdbg.debugger.on_signal import SignalStop
 from distdbg.debugger.op_facts import CallFacts
-from distdbg.debugger.stopping import DebuggerOpener, is_at_prompt, stop_or_quit
+from distdbg.debugger.stopping import is_at_prompt, stop_or_quit
 from distdbg.errors import (
     DistError,
     JobAborted,
@@ -32,8 +32,9 @@ from distdbg.errors import (
     OpTimeout,
     RankLeft,
 )
+from distdbg.ops.around import EngineAround, PendingAround
 from distdbg.ops.call import Call
-from distdbg.ops.engine import Engine
+from distdbg.ops.engine import Engine, Pending
 from distdbg.runtime.backends.tracing import TracingEngine, untraced
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ class ArmedRule:
 
     @property
     def key(self) -> _Key:
-        """See _Key."""
         return self.is_own, self.rule.id, self.rule.text
 
     @property
@@ -73,10 +73,9 @@ class ArmedRule:
 class Breaker:
     """Implements Stops; see distdbg/runtime/process/debugger_seam.py."""
 
-    def __init__(self, world: World, rank: int, stop: DebuggerOpener | None = None) -> None:
+    def __init__(self, world: World, rank: int) -> None:
         self._world = world
         self._rank = rank
-        self._stop = stop
         self._lock = threading.Lock()  # protects the armed rules and the wrapping
         self._local = _Local()
         self._generation = -1
@@ -171,7 +170,7 @@ class Breaker:
             if each.counts() and not why:
                 why = f"before {facts.words}{found} ({each.label})"
         if why:
-            stop_or_quit(self._world, why, stop=self._stop)
+            stop_or_quit(self._world, why)
 
     def stop_at_error(self, facts: CallFacts, error: DistError) -> None:
         """Stop at the error of an op before its program gets it, if a rule says so; once for each."""
@@ -187,7 +186,7 @@ class Breaker:
         if why:
             # The line that called the op runs still: it can be looked into, and stepped from.
             frame = user_frame(sys._getframe(1))
-            stop_or_quit(self._world, why, frame=frame, error=error, stop=self._stop)
+            stop_or_quit(self._world, why, frame=frame, error=error)
 
     def _stop_at_signal(self) -> None:
         if is_at_prompt():
@@ -195,7 +194,7 @@ class Breaker:
         fitting = [each for each in self.armed if StopCondition.SIGNAL in each.rule.on]
         stopping = [each for each in fitting if each.counts()]
         if stopping:
-            stop_or_quit(self._world, f"at SIGUSR1 ({stopping[0].label})", stop=self._stop)
+            stop_or_quit(self._world, f"at SIGUSR1 ({stopping[0].label})")
 
 
 class OpUnderRules:
@@ -267,3 +266,64 @@ def _put(group: ProcessGroup, engine: Engine) -> None:
         outer.inner = engine
     else:
         group.engine = engine
+
+
+class BreakingEngine(EngineAround):
+    """Implements Engine around another one; see distdbg/ops/engine.py."""
+
+    def __init__(self, inner: Engine, group: ProcessGroup, rules: Breaker) -> None:
+        self.inner = inner
+        self._group = group
+        self._rules = rules
+        #: Ops so far, for an engine that does not count them.
+        self._count = 0
+
+    def run(self, call: Call) -> int:
+        """Carry out `call`, unless the user quits before it."""
+        with self._rules.look_at(self._group, call, self._next_seq(call)) as facts:
+            try:
+                return self.inner.run(call)
+            except DistError as error:
+                self._rules.stop_at_error(facts, error)
+                raise
+
+    def submit(self, call: Call) -> Pending:
+        """Start `call`, unless the user quits before it."""
+        with self._rules.look_at(self._group, call, self._next_seq(call)) as facts:
+            try:
+                return BreakingPending(self.inner.submit(call), facts, self._rules)
+            except DistError as error:
+                self._rules.stop_at_error(facts, error)
+                raise
+
+    def _next_seq(self, call: Call) -> int:
+        """The number that the op will have; counted from here on where the engine does not say."""
+        tell = getattr(self.inner, "next_seq", None)
+        if tell is not None:
+            return int(tell(call))
+        self._count += 1
+        return self._count
+
+
+class BreakingPending(PendingAround):
+    """Implements Pending around another one: its error is asked about where it is waited for."""
+
+    __slots__ = ("_facts", "_rules")
+
+    def __init__(self, inner: Pending, facts: CallFacts, rules: Breaker) -> None:
+        self.inner = inner
+        self._facts = facts
+        self._rules = rules
+
+    def wait(self, deadline_ns: int) -> None:
+        try:
+            self.inner.wait(deadline_ns)
+        except DistError as error:
+            self._rules.stop_at_error(self._facts, error)
+            raise
+
+    def note_end(self, error: BaseException | None = None) -> None:
+        """Hand it on: the backend says that the op has ended."""
+        note = getattr(self.inner, "note_end", None)
+        if note is not None:
+            note(error)

@@ -26,7 +26,7 @@ from typing import Any, Final
 from distdbg.debugger.frames import site_of, user_frame
 from distdbg.debugger.outcome import LIMIT_S
 from distdbg.debugger.session import StopOutcome, served
-from distdbg.debugger.stopping import DebuggerOpener, open_prompt
+from distdbg.debugger.stopping import open_prompt
 from distdbg.errors import (
     DebuggerQuit,
     DistError,
@@ -46,7 +46,7 @@ from distdbg.record.durations import duration_text
 from distdbg.record.format import Aside
 from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.runtime.members.lost_members import find_gone
-from distdbg.runtime.process.world import World, current, world_of
+from distdbg.runtime.process.world import current, world_of
 from distdbg.runtime.recorder.recorded_waits import aside
 
 #: How often who waits looks: soon at first, then less and less often.
@@ -77,19 +77,8 @@ def breakpoint(rank: int | Sequence[int] = 0, skip: int = 0, timeout_s: float = 
         DebuggerQuit: On all ranks, when somebody quits instead of continuing.
         OpTimeout: On all ranks, when it took longer than `timeout_s`.
     """
-    run_breakpoint(current(), rank, skip, timeout_s, user_frame(sys._getframe(1)))
-
-
-def run_breakpoint(
-    world: World,
-    rank: int | Sequence[int],
-    skip: int,
-    timeout_s: float,
-    frame: FrameType,
-    stop: DebuggerOpener | None = None,
-) -> None:
-    """Carry it out for one rank that has come to it at `frame`."""
-    group = world.require_default()
+    frame = user_frame(sys._getframe(1))
+    group = current().require_default()
     ranks = _checked(group, rank, skip, timeout_s)
     own = group.breakpoints
     if os.environ.get("PYTHONBREAKPOINT") == "0":
@@ -103,12 +92,12 @@ def run_breakpoint(
     if own.passed[line] <= skip:
         return
     own.count += 1
-    _Meeting(group, ranks, own.count, timeout_s, frame).come(stop)
+    _Meeting(group, ranks, own.count, timeout_s, frame).come()
 
 
-def open_here(frame: FrameType, stop: DebuggerOpener | None = None) -> None:
+def open_here(frame: FrameType) -> None:
     """What Python's own `breakpoint()` does in a rank that has no terminal."""
-    if open_prompt("breakpoint()", frame=frame, limit_s=None, by=stop) is StopOutcome.QUIT:
+    if open_prompt("breakpoint()", frame=frame, limit_s=None) is StopOutcome.QUIT:
         raise bdb.BdbQuit
 
 
@@ -159,7 +148,7 @@ class _Meeting:
         self._started = time.monotonic()
         self._op = f"breakpoint #{seq} at {self._site}"
 
-    def come(self, stop: DebuggerOpener | None) -> None:
+    def come(self) -> None:
         """Stop or wait, and raise what all ranks raise when it did not end well."""
         said = json.dumps(self._ranks)
         first = self._store.compare_set(self._key("who"), "", said).decode()
@@ -167,7 +156,7 @@ class _Meeting:
         if first != said:
             self._settle(differ)
         elif self._rank in self._ranks:
-            self._stop(stop)
+            self._stop()
         with aside(self._group, Aside.BREAKPOINT, self._seq, members=self._ranks):
             try:
                 with served(world_of(self._group)):  # all of them sit at the breakpoint
@@ -184,14 +173,13 @@ class _Meeting:
             if public is not None:
                 raise public
 
-    def _stop(self, stop: DebuggerOpener | None) -> None:
+    def _stop(self) -> None:
         quit_ = {"how": "quit", "rank": self._rank, "site": self._site}
         try:
             outcome = open_prompt(
                 _KIND,
                 frame=self._frame,
                 limit_s=None if self._limit_s == LIMIT_S else self._limit_s,
-                by=stop,
             )  # the op of the record is called as the function is
         except JobAborted:  # which the others see by themselves
             raise

@@ -23,17 +23,13 @@ _LOOK_S: Final = 0.25
 
 
 class DebugConsole(Protocol):
-    """One place to type at."""
-
     def ask(
         self, prompt: str, deadline: float, complete: Complete, greet: Callable[[], None]
     ) -> str | None:
         """The next line; None: go on. KeyboardInterrupt from Ctrl-C, Expired after the deadline."""
         ...
 
-    def write(self, text: str) -> None:
-        """Show what is printed."""
-        ...
+    def write(self, text: str) -> None: ...
 
     def notify(self, text: str) -> None:
         """Show what has happened meanwhile, also while a line is awaited."""

@@ -40,7 +40,7 @@ class Deaths:
         return "" if folder is None else self.report(read_ends(folder), time.time_ns())
 
     def report(self, ends: Iterable[RankEnd], wall_ns: int) -> str:
-        """Of these, those that are new. Pure but for what was told before."""
+        """The deaths among these that are new. Pure but for what was told before."""
         lines = []
         for end in ends:
             if end.rank == self._rank or not end.is_failure or end.was_asked:

@@ -70,7 +70,7 @@ class PromptInput:
         self._inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
         #: Sends to the attached client; set by the server while there is one.
         self.post: Callable[[Words], None] | None = None
-        #: Who is attached; '' nobody.
+        #: The client that is attached; '': none.
         self.client = ""
         #: Why and where it is stopped; '' when it runs.
         self.why = ""
@@ -79,7 +79,7 @@ class PromptInput:
         #: Whether the rank's thread is waiting for what comes.
         self.is_waiting = False
         self.has_own_terminal = False
-        #: Of the terminal mode: what takes a client's bytes and the size of its window.
+        #: In the terminal mode: what takes a client's bytes and the size of its window.
         self.take_bytes: Callable[[bytes], None] | None = None
         self.take_size: Callable[[int, int], None] | None = None
         self.size: tuple[int, int] | None = None
@@ -122,7 +122,6 @@ class PromptInput:
         self.on_attached()
 
     def leave(self) -> None:
-        """The client has left."""
         self.client = ""
         self.post = None
         self.give_up_completions()
@@ -143,7 +142,6 @@ class PromptInput:
             post(words)
 
     def write(self, text: str) -> None:
-        """What is printed."""
         for words in protocol.text_lines(text):
             self.send(words)
 

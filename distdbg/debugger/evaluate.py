@@ -9,9 +9,9 @@ from typing import Any, Final
 from distdbg.errors import format_error
 
 #: How long the text of a value may be.
-MOST_TEXT: Final = 2000
+MAX_TEXT: Final = 2000
 #: How many numbers of an array are shown.
-_MOST_NUMBERS: Final = 6
+_MAX_NUMBERS: Final = 6
 
 Answer = dict[str, str]
 
@@ -53,7 +53,7 @@ def type_name(value: object) -> str:
     return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
 
 
-def shorten(text: str, most: int = MOST_TEXT) -> str:
+def shorten(text: str, most: int = MAX_TEXT) -> str:
     """At most so many characters, with what is missing said."""
     return text if len(text) <= most else f"{text[: most - 40]}... {len(text)} characters"
 
@@ -79,8 +79,8 @@ def _show_array(value: object) -> str | None:
         if not sizes:
             return f"{text} {array.item()!r}"
         # Without a copy of the whole: the first and the last rows as far as they are needed.
-        first = _numbers(array, sizes, _MOST_NUMBERS if count <= _MOST_NUMBERS else 3)
-        if count <= _MOST_NUMBERS:
+        first = _numbers(array, sizes, _MAX_NUMBERS if count <= _MAX_NUMBERS else 3)
+        if count <= _MAX_NUMBERS:
             return f"{text} [{', '.join(first)}]"
         last = _numbers(array, sizes, 3, from_end=True)
         return f"{text} [{', '.join(first)}, ..., {', '.join(last)}]"

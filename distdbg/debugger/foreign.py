@@ -133,7 +133,7 @@ class Foreign:
             debugger.clear_all_breaks()
 
     def traced_frame(self) -> FrameType:
-        """Of a prompt that is open: the frame that has stopped."""
+        """The frame that has stopped at the prompt that is open."""
         at: FrameType | None = sys._getframe(1)
         last = sys._getframe(1)
         while at is not None:

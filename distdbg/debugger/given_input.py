@@ -95,7 +95,7 @@ def _lock(fd: int) -> bool:
 
 @contextmanager
 def _opened_anew(fd: int) -> Iterator[int]:
-    """For a lock of its own: those who inherit a descriptor share its locks."""
+    """Open a file anew, for a lock of its own: those who inherit a descriptor share its locks."""
     try:
         fd = os.open(
             f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC

@@ -13,7 +13,7 @@ from distdbg.runtime.process.world import World
 
 
 def rank_of(world: World) -> int:
-    """The number of the rank; what the environment says before it has one."""
+    """The number of the rank in the job; what the environment says before it has one."""
     if world.membership is not None:
         return world.membership.rank
     text = os.environ.get("RANK", "")

@@ -228,7 +228,7 @@ class _Interaction:
             _tell(f"rank {rank} {what}; {stop}")
 
     def _on_ctrl_c(self) -> None:
-        """In the main thread, between any two bytecodes."""
+        """Handle Ctrl-C, in the main thread, between any two bytecodes."""
         if self._is_typing:
             raise KeyboardInterrupt
         self._said.put({_CTRL_C: True})

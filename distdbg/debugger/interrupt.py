@@ -57,7 +57,7 @@ class MainThreadSignal:
         signal.signal(INTERRUPT_SIGNAL, self._own)
 
     def send(self) -> None:
-        """To the main thread, from any."""
+        """Send the signal to the main thread, from any."""
         ident = threading.main_thread().ident
         with self._lock:
             if ident is not None and self.is_there:

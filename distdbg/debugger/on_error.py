@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable
 from types import TracebackType
 
-from distdbg.debugger.stopping import DebuggerOpener, is_at_prompt, open_prompt, rank_of
+from distdbg.debugger.identity import rank_of
+from distdbg.debugger.stopping import is_at_prompt, open_prompt
 from distdbg.errors import CollectiveError, DebuggerQuit, JobAborted, PeerLost, format_error
 from distdbg.log.logs import get_logger
 from distdbg.record.printable import shorten
@@ -43,7 +44,7 @@ def hold_uncaught() -> None:
         sys.excepthook = HoldingHook(sys.excepthook)
 
 
-def hold(error: BaseException, stop: DebuggerOpener | None = None) -> bool:
+def hold(error: BaseException) -> bool:
     """Open the debugger where `error` was raised; whether it did. Each exception is held once."""
     world = observed()
     if world.default is None or is_at_prompt() or not is_own(error) or hasattr(error, _MARK):
@@ -54,7 +55,7 @@ def hold(error: BaseException, stop: DebuggerOpener | None = None) -> bool:
         return False  # an exception that takes no attribute would be held again and again
     try:
         with use(world):
-            open_prompt(f"at {_first_line(error)}", error=error, by=stop)
+            open_prompt(f"at {_first_line(error)}", error=error)
     except KeyboardInterrupt:
         pass  # the job is ended; so does the rank, by what it was held at
     except Exception:  # noqa: BLE001 - the exception that ends the rank must not be lost for another one

@@ -27,7 +27,7 @@ class CallFacts:
 
     @property
     def rank(self) -> int:
-        """Of this rank in the job."""
+        """The number of this rank in the job."""
         return self._group.ranks[self._group.rank()]
 
     @property
@@ -50,12 +50,12 @@ class CallFacts:
 
     @cached_property
     def nbytes(self) -> int:
-        """Of all inputs or of all outputs, whichever is more."""
+        """The bytes of all inputs or of all outputs, whichever are more."""
         return max(_nbytes(self._call.inputs), _nbytes(self._call.outputs))
 
     @cached_property
     def dtype(self) -> str:
-        """Of the first array; '' without one."""
+        """The dtype of the first array; '' without one."""
         arrays = [*self._call.inputs, *self._call.outputs]
         return _dtype(arrays[0]) if arrays else ""
 
@@ -69,7 +69,6 @@ class CallFacts:
 
     @property
     def tag(self) -> int | None:
-        """Of a message."""
         return self._call.tag if self._call.kind >= Kind.SEND else None
 
     @property

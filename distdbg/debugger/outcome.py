@@ -12,8 +12,6 @@ LIMIT_S: Final = 3600.0
 
 
 class StopOutcome(StrEnum):
-    """How a stop ended."""
-
     CONTINUED = "continued"
     QUIT = "quit"
     EXPIRED = "expired"

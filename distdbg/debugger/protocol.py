@@ -29,9 +29,9 @@ from typing import Any, Final
 
 PROTOCOL: Final = 1
 #: What a client may say in one line, and what a rank does.
-MOST_LINE_NBYTES: Final = 1 << 20
+MAX_LINE_NBYTES: Final = 1 << 20
 #: Longer texts go in several lines.
-MOST_TEXT: Final = 1 << 16
+MAX_TEXT: Final = 1 << 16
 
 Words = dict[str, Any]
 
@@ -85,15 +85,15 @@ def decode(line: bytes) -> Words:
 def cut_lines(inbox: bytearray) -> list[bytes]:
     """Take the whole lines out of what has come; BadLine when one is longer than any may be."""
     *lines, rest = inbox.split(b"\n")
-    if len(rest) > MOST_LINE_NBYTES or any(len(line) > MOST_LINE_NBYTES for line in lines):
-        raise MalformedLine(f"a line of more than {MOST_LINE_NBYTES} bytes")
+    if len(rest) > MAX_LINE_NBYTES or any(len(line) > MAX_LINE_NBYTES for line in lines):
+        raise MalformedLine(f"a line of more than {MAX_LINE_NBYTES} bytes")
     inbox[:] = rest
     return [bytes(line) for line in lines if line.strip()]
 
 
 def text_lines(text: str) -> list[Words]:
     """What the program prints."""
-    return [{"write": text[at : at + MOST_TEXT]} for at in range(0, len(text), MOST_TEXT)]
+    return [{"write": text[at : at + MAX_TEXT]} for at in range(0, len(text), MAX_TEXT)]
 
 
 def from_base64(text: object) -> bytes:

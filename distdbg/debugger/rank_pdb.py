@@ -223,13 +223,13 @@ class RankPdb(pdb.Pdb):
         return number
 
     def break_off(self, raise_here: Callable[[], None]) -> None:
-        """From another thread: raise in this one, if a command is being carried out."""
+        """Raise in this thread, asked by another one, if a command is being carried out."""
         with self._executing:
             if self.is_executing:
                 raise_here()
 
     def stop_soon(self, frame: FrameType) -> None:
-        """From another thread: stop this one, which is traced and at `frame`, at its next event."""
+        """Stop this thread at its next event, asked by another one; it is traced and at `frame`."""
         self._trace_from(frame)
         self._set_stopinfo(None, None)  # type: ignore[attr-defined]  # bdb's own
 

@@ -70,7 +70,7 @@ class DebugSession:
         self._pdb: RankPdb | None = None
         self._foreign: Foreign | None = None
         self._first_words = ""
-        """Of the first prompt: what has gone wrong before it."""
+        """What has gone wrong before the first prompt, which says it."""
         self._is_breakpoint = True
         """Whether the program has asked for the prompt, and not a client by attaching."""
         self._is_over = False
@@ -431,7 +431,7 @@ class DebugSession:
         return None if pdb is None else pdb.do_continue("")
 
     def _on_left(self) -> None:
-        """In the server's thread: a rank that runs is as if nobody had been there."""
+        """The client has left (server's thread): a rank that runs is as if nobody had been there."""
         self._stopper.give_up()
         if not self.is_stopped:
             self._is_over = True
@@ -439,7 +439,7 @@ class DebugSession:
             self._break_off()
 
     def evaluate(self, expression: str) -> dict[str, str]:
-        """In the frame that is shown, or where the rank runs."""
+        """Evaluate an expression in the frame that is shown, or where the rank runs."""
         with worlds.use(self._world):
             pdb = self._pdb
             shown = pdb.curframe if pdb is not None and pdb.is_prompting else None
@@ -455,7 +455,7 @@ class DebugSession:
     # ------------------------------------------------------------------ interrupting
 
     def _interrupt(self) -> None:
-        """In the server's thread: break off what was typed, or stop the rank."""
+        """Break off what was typed, or stop the rank (server's thread)."""
         if self.desk.is_stopped:
             self.desk.give_up_completions()
             self._break_off()
@@ -472,7 +472,7 @@ class DebugSession:
             self._pdb.break_off(lambda: raise_in(thread, KeyboardInterrupt))
 
     def _on_signal(self, frame: FrameType | None) -> None:
-        """In the main thread, between any two bytecodes."""
+        """Handle the signal, in the main thread, between any two bytecodes."""
         is_executing = self.is_stopped and self._is_executing
         if self._stopper.takes_break(frame, is_executing, is_foreign=self._terminal is not None):
             raise KeyboardInterrupt
@@ -486,7 +486,7 @@ class DebugSession:
         return self._pdb is not None and self._pdb.is_executing
 
     def _stop_now(self, frame: FrameType) -> None:
-        """In the rank's thread: a client wants it."""
+        """Stop because a client wants it (rank's thread)."""
         if not self.is_stopped:
             self._stopper.give_up()
             at = user_frame(frame)

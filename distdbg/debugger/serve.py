@@ -28,32 +28,25 @@ from distdbg.debugger.evaluate import shorten
 from distdbg.debugger.evaluation import Evaluation
 from distdbg.debugger.protocol import MalformedLine, Words
 
-MOST_CLIENTS: Final = 32
+MAX_CLIENTS: Final = 32
 #: What a client may leave unread, and for how long a rank that prints waits for it to read.
-MOST_UNREAD_NBYTES: Final = 4 << 20
+MAX_UNREAD_NBYTES: Final = 4 << 20
 PATIENCE_S: Final = 10.0
 #: How long a process that ends waits for its clients to hear of it.
 _LAST_WORDS_S: Final = 1.0
 #: How many expressions may be in work at a time beside a rank.
-MOST_EVALUATIONS: Final = 8
+MAX_EVALUATIONS: Final = 8
 _PEER: Final = struct.Struct("3i")
 
 Evaluate = Callable[[str], dict[str, str]]
 
 
-def socket_name(rank: int | str) -> str:
-    """The socket of a rank, in the folder of its start."""
-    return f"debug-rank{rank}.sock"
-
-
 class Caller:
-    """One connection."""
-
     def __init__(self, sock: socket.socket, place: RankSocket) -> None:
         self.socket = sock
         self.place = place
         self.name = ""
-        """Who is attached; '' is not."""
+        """The client that is attached; '': none."""
         self.inbox = bytearray()
         self.outbox = bytearray()
         self.is_leaving = False
@@ -63,8 +56,6 @@ class Caller:
 
 
 class RankSocket:
-    """One rank's socket."""
-
     def __init__(
         self, desk: PromptInput, path: Path, listening: socket.socket, evaluate: Evaluate
     ) -> None:
@@ -98,7 +89,7 @@ class PromptServer:
 
     def open(self, desk: PromptInput, folder: Path, evaluate: Evaluate) -> None:
         """Let clients come to this rank; ConfigError when its socket cannot be made."""
-        path = folder / socket_name(desk.rank)
+        path = folder / sockets.debugger_socket(desk.rank)
         listening = sockets.listen(path)
         with self._lock:
             place = self._places[desk.rank] = RankSocket(desk, path, listening, evaluate)
@@ -222,7 +213,7 @@ class PromptServer:
         except OSError:
             return
         sock.setblocking(False)
-        if _user_of(sock) != os.getuid() or len(self._callers) >= MOST_CLIENTS:
+        if _user_of(sock) != os.getuid() or len(self._callers) >= MAX_CLIENTS:
             sock.close()
             return
         caller = Caller(sock, place)
@@ -358,7 +349,7 @@ class PromptServer:
             answer: Words = dict(place.evaluate(expression))
             self._post(caller, {"id": id_, **answer})
 
-        if place.evaluations >= MOST_EVALUATIONS:
+        if place.evaluations >= MAX_EVALUATIONS:
             self._send(caller, {"id": id_, "error": "too many expressions are being evaluated"})
             return
 
@@ -374,10 +365,10 @@ class PromptServer:
     # ------------------------------------------------------------------------- to clients
 
     def _post(self, caller: Caller, words: Words) -> None:
-        """From any thread; waits a little for a client that does not read."""
+        """Send to a client, from any thread; waits a little for one that does not read."""
         with self._lock:
             deadline = time.monotonic() + PATIENCE_S
-            while len(caller.outbox) > MOST_UNREAD_NBYTES and not caller.is_gone:
+            while len(caller.outbox) > MAX_UNREAD_NBYTES and not caller.is_gone:
                 if threading.current_thread() is self._thread or time.monotonic() > deadline:
                     caller.is_leaving = True
                     caller.outbox.clear()
@@ -444,7 +435,7 @@ class PromptServer:
                 self._wake.send(b"\0")
 
     def forget(self) -> None:
-        """In a fork: the sockets are the parent's."""
+        """Let go of the sockets in a fork: they are the parent's."""
         for place in self._places.values():
             place.listening.close()
         for caller in self._callers:
@@ -464,7 +455,6 @@ class PromptServer:
 
 
 def server() -> PromptServer:
-    """The server of this process."""
     if not _here:
         _here.append(PromptServer())
         if len(_registered) == 0:

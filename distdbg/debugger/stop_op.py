@@ -17,7 +17,7 @@ from distdbg.runtime.process.world import World
 from distdbg.runtime.recorder.recorded_waits import aside
 
 #: How long the name of a stop may be in the record.
-_MOST_WHY = 120
+_MAX_WHY = 120
 
 
 class StopOp:
@@ -29,7 +29,7 @@ class StopOp:
         """`place`: of an exception; None takes the line that runs."""
         group = world.default or next(iter(world.groups.values()), None)
         self._op = (
-            None if group is None else aside(group, Aside.DEBUGGER, number, shorten(why, _MOST_WHY))
+            None if group is None else aside(group, Aside.DEBUGGER, number, shorten(why, _MAX_WHY))
         )
         self._place = place
 

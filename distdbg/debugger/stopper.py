@@ -13,7 +13,7 @@ from distdbg.debugger.interrupt import MainThreadSignal, RankInterrupter, at_nex
 
 
 class Stopper:
-    """Of one rank. What it wants stopped is `is_wanted` until the rank has stopped or nobody wants it."""
+    """Stops one rank; `is_wanted` until the rank has stopped or nobody wants it to."""
 
     def __init__(
         self,
@@ -36,13 +36,12 @@ class Stopper:
         self._no_signal = ""
         self._chase: RankInterrupter | None = None
         self._last_chase: RankInterrupter | None = None
-        #: Of what was typed, until the handler has run.
+        #: Interrupts what was typed, until the handler has run.
         self._break: RankInterrupter | None = None
         self._forget_next_op: Callable[[], None] = lambda: None
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the rank is to stop."""
         return self._chase is not None
 
     @property

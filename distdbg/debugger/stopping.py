@@ -6,9 +6,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Protocol
 
 from distdbg.debugger import session
+from distdbg.debugger.identity import rank_of
 from distdbg.debugger.outcome import LIMIT_S, quit_error
 from distdbg.debugger.session import StopOutcome
 from distdbg.log.logs import get_logger
@@ -16,19 +16,6 @@ from distdbg.ops.sites import call_site, shorten
 from distdbg.runtime.process.world import World, use
 
 _log = get_logger("debugger")
-
-
-class DebuggerOpener(Protocol):
-    """What opens the debugger: `session.stop_here`, or another in its place."""
-
-    def __call__(
-        self,
-        why: str,
-        *,
-        frame: FrameType | None = None,
-        error: BaseException | None = None,
-        limit_s: float | None = LIMIT_S,
-    ) -> StopOutcome: ...
 
 
 class _Prompts(threading.local):
@@ -58,14 +45,13 @@ def open_prompt(
     frame: FrameType | None = None,
     error: BaseException | None = None,
     limit_s: float | None = LIMIT_S,
-    by: DebuggerOpener | None = None,
 ) -> StopOutcome:
     """Open the debugger in this thread; returns when the rank may go on.
 
     `limit_s` None: LIMIT_S, and not at all where nobody can type.
     """
     with _at_prompt():
-        return (by or session.stop_here)(why, frame=frame, error=error, limit_s=limit_s)
+        return session.stop_here(why, frame=frame, error=error, limit_s=limit_s)
 
 
 def stop_or_quit(
@@ -74,24 +60,17 @@ def stop_or_quit(
     *,
     frame: FrameType | None = None,
     error: BaseException | None = None,
-    stop: DebuggerOpener | None = None,
 ) -> None:
     """Stop in an op or at its error; DebuggerQuit when the user wants this rank to go no further.
 
     Where there is an error, quitting leaves the rank to that.
     """
     with use(world):  # not this thread's own, where the rank is one of a watched job
-        outcome = open_prompt(why, frame=frame, error=error, by=stop)
+        outcome = open_prompt(why, frame=frame, error=error)
     if outcome is StopOutcome.QUIT and error is None:
         raise quit_error(rank_of(world), short_site(call_site()), why)
     if outcome is StopOutcome.EXPIRED:
         _log.warning("no client attached in time: this rank continues", rank=rank_of(world))
-
-
-def rank_of(world: World) -> int:
-    """This rank's number in the job; 0 before it has one."""
-    default = world.default
-    return 0 if default is None else default.ranks[default.rank()]
 
 
 def short_site(site: str) -> str:

@@ -5,8 +5,7 @@ Input
     session.py ops.py           one start of a job: ranks, groups, ops as columns
     load/                       reads files into sessions; nothing else here reads files:
         open.py                     any mix of files and folders; calls the others
-        run_folder.py               our runs: rank_file, tables, clocks, told, witnesses, kept_output,
-                                    left_stacks
+        run_folder.py               our runs: rank_file, tables, clocks, told, witnesses, kept_output
         torch_dumps.py              torch's flight recorder: torch_*, restricted_pickle
         log_files.py ncclras.py     output of other tools: log_*
 
@@ -14,10 +13,9 @@ How ops of different ranks belong together
 
     matching.py                 which collectives are one op
     messages.py                 which messages in flight have met
-    unmatched.py tags_of_others.py tag_used_twice.py tag_changed.py
-                                messages that never met, and which side is wrong
+    unmatched.py wrong_tags.py  messages that never met, and which side is wrong
     comparing.py legality.py    which calls differ, and whether that is an error
-    shifted_calls.py                     a rank that skipped calls or made extra ones
+    shifted_calls.py            a rank that skipped calls or made extra ones
     last_moment.py              the session as it was before the first op failed
     waits.py graph.py           who waits for whom; deadlocks
     chains.py                   the ranks at the ends of chains of waits
@@ -53,5 +51,4 @@ headline      the first word of a report
 stops         what stopped a job from outside, and when
 other_half    which send a recv took, and which recv took a send
 traits        what programs choose by, of findings, facts and stacks
-tags_relayed  A rank that hands messages on with the tags that they came with, and once with another one
 """

@@ -18,17 +18,14 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, Ops
 from distdbg.diagnose.session import NO_EXIT, GroupProgress, RankLog, Session, WorkWait
-from distdbg.record.format import Flag, Status
-
-_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
+from distdbg.record.format import NO_COLLECTIVE, Flag, Status
 
 
 def session_at(session: Session, at_ns: int) -> Session:
-    """The same session as long as nothing was to come; clocks are those of the ranks."""
+    """Return the session as it was at a moment; clocks are those of the ranks."""
     if session.now_ns != NEVER and at_ns >= session.now_ns:
         return session
     ranks = {
@@ -98,7 +95,7 @@ def _progress(
     }
     later: dict[int, int] = {}
     for at in range(len(ops) - 1, kept - 1, -1):
-        if not ops.flags[at] & _NO_COLLECTIVE:
+        if not ops.flags[at] & NO_COLLECTIVE:
             group = ops.group[at]
             later[group] = min(later.get(group, ops.seq[at]), ops.seq[at])
     for group, first in later.items():
@@ -108,7 +105,7 @@ def _progress(
         shown[group] = replace(far, ended_seq=min(far.ended_seq, far.issued_seq))
     for at in opened:
         maybe = shown.get(ops.group[at])
-        if maybe is not None and not ops.flags[at] & _NO_COLLECTIVE:
+        if maybe is not None and not ops.flags[at] & NO_COLLECTIVE:
             ended = min(maybe.ended_seq, ops.seq[at] - 1)
             shown[ops.group[at]] = replace(maybe, ended_seq=ended)
     return shown

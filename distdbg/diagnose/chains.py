@@ -16,11 +16,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from distdbg.diagnose.finding import Edge
+from distdbg.diagnose.finding import Edge, Waits
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
-
-Waits = Mapping[int, tuple[Edge, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +83,7 @@ def chain_ends(session: Session, waits: Waits) -> list[ChainEnd]:
 
 
 def _targets(session: Session, edge: Edge) -> tuple[int, ...]:
-    """Whom a wait needs. Where one would be enough, those who are gone do not count beside others."""
+    """Return whom a wait needs; where one would be enough, ranks that are gone do not count beside others."""
     others = tuple(rank for rank in edge.on if rank != edge.rank)
     if not edge.is_any:
         return others

@@ -21,7 +21,7 @@ from distdbg.diagnose.session import Session
 
 @dataclass(slots=True)
 class _Columns:
-    """Of one rank, by seq from `first` on."""
+    """What one rank called, by seq from `first` on."""
 
     first: int
     fingerprint: array[int]
@@ -43,7 +43,7 @@ class Comparer:
     _known: dict[tuple[int, int, str, str], tuple[str, ...]] = field(default_factory=dict)
 
     def differing(self, one: OpRef, other: OpRef) -> tuple[str, ...]:
-        """In which aspects two calls of one op differ illegally; () when they do not."""
+        """Return in which aspects two calls of one op differ illegally; () when they do not."""
         mine, theirs = self.session.ranks[one.rank].ops, self.session.ranks[other.rank].ops
         prints = mine.fingerprint[one.at], theirs.fingerprint[other.at]
         if all(prints) and prints[0] == prints[1]:

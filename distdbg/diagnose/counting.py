@@ -45,7 +45,7 @@ class OpTally:
     """Its name."""
     kind: str
     size: int
-    """Of the group; 0: not known."""
+    """Size of the group; 0: not known."""
     ended: int
     """Calls that ended, of all ranks together."""
     count: int
@@ -109,7 +109,7 @@ def from_counter(rank: int, group: str, size: int, counter: Counter) -> OpTally:
 
 
 def add_up(parts: Iterable[OpTally]) -> list[OpTally]:
-    """Those of the same kind and group together, the ones that took longest first."""
+    """Add up those of the same kind and group, the ones that took longest first."""
     sums: dict[tuple[str, str], list[OpTally]] = {}
     for part in parts:
         sums.setdefault((part.group, part.kind), []).append(part)
@@ -152,7 +152,7 @@ def _add_waits(parts: Sequence[OpTally]) -> dict[int, tuple[int, int]]:
 
 
 def late_shares(waits: Mapping[int, tuple[int, int]]) -> tuple[tuple[int, float], ...]:
-    """By rank its calls and the sum of their waits: who comes late, the worst first."""
+    """Return for each rank its calls and the sum of the waits for it, the worst first."""
     means = {rank: wait / ended for rank, (ended, wait) in waits.items() if ended}
     if len(means) < 2:
         return ()

@@ -28,17 +28,16 @@ from distdbg.diagnose.matching import GroupOps, RankOps
 from distdbg.diagnose.ops import NEVER, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.record.entries import MarkEntry, SpanBegin
-from distdbg.record.format import Flag
+from distdbg.record.format import NO_COLLECTIVE, Flag
 
 #: Calls of a group that are looked at, from the last back.
-_MOST_COMPARED: Final = 1 << 14
+_MAX_COMPARED: Final = 1 << 14
 #: How many skipped calls are tried, beside the number that is known: each compares all calls again.
-_MOST_SHIFTS: Final = 256
-_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
+_MAX_SHIFTS: Final = 256
 #: A gap is one of its own from so many times the usual on, and all others stay below so many.
 _LONG: Final = 1.7
 _USUAL: Final = 1.4
-#: Of gaps: fewer, or shorter ones, are noise.
+#: Fewer gaps, or shorter ones, are noise.
 _FEWEST_GAPS: Final = 6
 _LEAST_GAP_NS: Final = 1_000_000
 
@@ -116,7 +115,7 @@ def find_parting(
     if mine is None or theirs is None or skipped < 1:
         return None
     last = min(mine.last_seq, theirs.last_seq)
-    first = max(mine.first_seq, theirs.first_seq, last - _MOST_COMPARED + 1)
+    first = max(mine.first_seq, theirs.first_seq, last - _MAX_COMPARED + 1)
     if before is not None:
         last = min(last, before - 1)
     if first > last:
@@ -243,7 +242,7 @@ def _shift(
         return None, 0
     # A dump may say any number: beyond what the other has called nothing can be compared.
     most = len(theirs) - first
-    for skip in (skipped, *range(1, min(skipped, most, _MOST_SHIFTS))):
+    for skip in (skipped, *range(1, min(skipped, most, _MAX_SHIFTS))):
         if _is_shifted(mine, theirs, first, skip):
             return first, skip
     rest = range(first, count)
@@ -337,7 +336,7 @@ def _far_on(calls: _Calls, group: int) -> list[Value]:
     found = [
         at
         for at, (index, flags) in enumerate(zip(ops.group, ops.flags, strict=True))
-        if index == group and not flags & _NO_COLLECTIVE and index != NONE
+        if index == group and not flags & NO_COLLECTIVE and index != NONE
     ]
 
     def read(at: int) -> Value:

@@ -29,7 +29,7 @@ from distdbg.record.rank_state import RankState
 from distdbg.record.thresholds import Level, level_of, limit_ns
 
 #: Earlier ops are not looked at for the longest gap.
-_MOST_OPS: Final = 20_000
+_MAX_OPS: Final = 20_000
 _SECOND_NS: Final = 1_000_000_000
 #: An agent looks closely a second after a rank's last op, and takes its time.
 _SEEN_LATE_NS: Final = 4 * 10**9
@@ -76,7 +76,7 @@ class RankActivity:
 
     @property
     def traits(self) -> frozenset[Trait]:
-        """Of a finding about the rank."""
+        """The traits of a finding about the rank."""
         if self.state is RankState.ASLEEP and not self.why.startswith(FOR_WHOM):
             is_in_lock = self.why.startswith(IN_LOCK)
             return frozenset((Trait.ASLEEP, *((Trait.IN_LOCK,) if is_in_lock else ())))
@@ -126,7 +126,7 @@ def doing_of(session: Session, rank: int) -> RankActivity:
 
 
 def traits_of_doing(session: Session, ranks: Iterable[int]) -> frozenset[Trait]:
-    """Of a finding about these ranks, by what they were seen doing."""
+    """Return the traits of a finding about these ranks, by what they were seen doing."""
     return frozenset(trait for rank in ranks for trait in doing_of(session, rank).traits)
 
 
@@ -146,7 +146,7 @@ def longest_gap_ns(log: RankLog) -> int:
         log.activity is not None and len(ops) > 1
     ):  # a record and an agent's verdict are to show one number
         longest = max(longest, log.activity.longest_gap_ns)
-    start = max(len(ops) - _MOST_OPS, 0)
+    start = max(len(ops) - _MAX_OPS, 0)
     last = NEVER
     for issued, ended in zip(ops.issued_ns[start:], ops.ended_ns[start:], strict=True):
         if last != NEVER and issued - last > longest:

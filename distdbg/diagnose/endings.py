@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from distdbg.diagnose.failures import Failure, last_of
+from distdbg.diagnose.failures import Failure, Failures, last_of
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.wording import say_site, short_site
@@ -94,9 +94,11 @@ class RankEnding:
     end: RankEnd | None = None
 
 
-def endings_of(
-    session: Session, failures: Mapping[int, tuple[Failure, ...]]
-) -> dict[int, RankEnding]:
+#: How each rank ended.
+Endings = Mapping[int, RankEnding]
+
+
+def endings_of(session: Session, failures: Failures) -> dict[int, RankEnding]:
     """All ranks that are gone or going, by rank."""
     found = {}
     for rank, log in sorted(session.ranks.items()):
@@ -163,7 +165,7 @@ def _part(end: RankEnd | None, reason: str, error: Failure | None) -> EndRole:
     return _PARTS.get(error.type, EndRole.CAUSE) if error is not None else EndRole.CAUSE
 
 
-def swept_away(endings: Mapping[int, RankEnding]) -> frozenset[int]:
+def swept_away(endings: Endings) -> frozenset[int]:
     """Ranks that a launcher or a signal ended after another one had failed."""
     others = [
         e.at_ns

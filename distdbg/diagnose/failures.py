@@ -23,7 +23,7 @@ from distdbg.record.format import Exit, Flag, Status
 #: Errors as ranks write them into `found`; anything else there is a remark.
 ERRORS: Final = frozenset(STATUS_ERRORS.values()) | {"RankLeft", "RendezvousError", "InternalError"}
 _FAILED: Final = re.compile(b"[^\\x00\\xff]")
-_MOST_EACH: Final = 64
+_MAX_EACH: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Failure:
     named: tuple[int, ...] = ()
     """The ranks that it names: those missing, lost, odd."""
     how: str = ""
-    """Of a lost rank: 'exited with code 3'."""
+    """How a lost rank ended: 'exited with code 3'."""
     kind: str = ""
     group: str = ""
     """Label."""
@@ -58,6 +58,10 @@ class Failure:
         return Advice(self.hint, *((Trait.GROUPS,) if is_of_group else ()))
 
 
+#: The errors of each rank, in order.
+Failures = Mapping[int, tuple[Failure, ...]]
+
+
 def failures_of(session: Session) -> dict[int, tuple[Failure, ...]]:
     """Each rank's errors; ranks without any are absent."""
     found = {}
@@ -73,8 +77,8 @@ def _of_rank(session: Session, rank: int, log: RankLog) -> tuple[Failure, ...]:
     failed = [match.start() for match in _FAILED.finditer(statuses)]
     if not failed and not any(one.type in ERRORS for one in log.found):
         return ()
-    if len(failed) > 2 * _MOST_EACH:
-        failed = failed[:_MOST_EACH] + failed[-_MOST_EACH:]
+    if len(failed) > 2 * _MAX_EACH:
+        failed = failed[:_MAX_EACH] + failed[-_MAX_EACH:]
     last_good_ns = _last_good_ns(log, statuses)
     errors, told = [], set()
     for at in failed:
@@ -155,15 +159,13 @@ def read_words(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def last_of(failures: Mapping[int, tuple[Failure, ...]], rank: int) -> Failure | None:
+def last_of(failures: Failures, rank: int) -> Failure | None:
     """The error after which nothing went well any more on a rank."""
     errors = failures.get(rank, ())
     return errors[-1] if errors and not errors[-1].went_on else None
 
 
-def are_over(
-    failures: Mapping[int, tuple[Failure, ...]], type: str, what: str, ops: Collection[OpRef]
-) -> bool:
+def are_over(failures: Failures, type: str, what: str, ops: Collection[OpRef]) -> bool:
     """Whether all ranks have got over an error, that of these words or of these ops."""
     mine = [
         error

@@ -87,7 +87,7 @@ class Evidence:
 
     @property
     def all_ranks(self) -> tuple[int, ...]:
-        """Those that it is true of."""
+        """The ranks that it is true of."""
         return self.ranks or (() if self.rank is None else (self.rank,))
 
 
@@ -106,6 +106,10 @@ class Edge:
     since_ns: int | None = None
     left: tuple[int, ...] = ()
     """Those of `on` that have destroyed the group of the op: it ends with an error, and they never come."""
+
+
+#: Whom blocked ranks wait for: by rank one edge per blocked thread.
+Waits = Mapping[int, tuple[Edge, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +150,7 @@ class Finding:
 
     @property
     def deadlocked(self) -> frozenset[int]:
-        """Of a deadlock, the ranks that wait for each other: not all of them need to be a cause."""
+        """The ranks of a deadlock that wait for each other: not all of them need to be a cause."""
         return frozenset(edge.rank for edge in self.edges) or frozenset(self.ranks)
 
 

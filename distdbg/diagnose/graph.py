@@ -30,7 +30,7 @@ Node = TypeVar("Node", bound=Hashable)
 NodeIn = TypeVar("NodeIn", bound=Hashable, covariant=True)
 
 #: Edges looked at for smaller cores, in one deadlock.
-_MOST_STEPS: Final = 500_000
+_MAX_STEPS: Final = 500_000
 
 
 class Waiting(Protocol[NodeIn]):
@@ -186,7 +186,7 @@ def _find_cores(graph: _Graph[Node], deadlocked: set[int]) -> list[tuple[list[in
             looked_at += len(part)
             if len(rest) == len(part):
                 found.append(_core(graph, rest))
-            elif rest and looked_at < _MOST_STEPS:
+            elif rest and looked_at < _MAX_STEPS:
                 parts.append(rest)
             elif rest:
                 found.append((sorted(rest), False))
@@ -283,7 +283,7 @@ def _shrink(graph: _Graph[Node], part: set[int]) -> set[int]:
             spared = core.intersection(order[low : low + size])
             if not spared:
                 continue
-            if steps > _MOST_STEPS:
+            if steps > _MAX_STEPS:
                 return core
             steps += sum(len(graph.needs[number].on) for i in core for number in graph.of[i])
             core = graph.closed(core - spared) or core
@@ -292,7 +292,7 @@ def _shrink(graph: _Graph[Node], part: set[int]) -> set[int]:
 
 
 def _shortest_circle(graph: _Graph[Node], part: set[int]) -> list[int]:
-    """Of nodes with one wait for all each. Searched among the waits, which many nodes may share."""
+    """Search among the waits, which many nodes may share; each node has one wait for all."""
     user = {}
     for i in sorted(part, reverse=True):
         user[graph.of[i][0]] = i
@@ -301,7 +301,7 @@ def _shortest_circle(graph: _Graph[Node], part: set[int]) -> list[int]:
         for number in sorted(user)
     }
     best: list[int] = []
-    steps = 0 if any(len(way) > 1 for way in ways.values()) else _MOST_STEPS  # one cycle is all
+    steps = 0 if any(len(way) > 1 for way in ways.values()) else _MAX_STEPS  # one cycle is all
     for start in ways:
         came_from = {start: start}
         turn = [start]
@@ -324,14 +324,14 @@ def _shortest_circle(graph: _Graph[Node], part: set[int]) -> list[int]:
             turn, depth = following, depth + 1
         if cycle and (not best or len(cycle) < len(best)):
             best = cycle
-        if steps > _MOST_STEPS or len(best) == 1:
+        if steps > _MAX_STEPS or len(best) == 1:
             break
     best = _without_chords(best, ways)
     return _nodes_of(graph, best, part)
 
 
 def _without_chords(cycle: list[int], ways: Mapping[int, Sequence[int]]) -> list[int]:
-    """As long as a wait of the cycle also waits for an earlier one of it, that is a shorter cycle."""
+    """Shorten a cycle as long as one of its waits also waits for an earlier rank of it."""
     while True:
         size = len(cycle)
         place = {number: at for at, number in enumerate(cycle)}
@@ -350,7 +350,7 @@ def _without_chords(cycle: list[int], ways: Mapping[int, Sequence[int]]) -> list
 
 
 def _nodes_of(graph: _Graph[Node], cycle: list[int], part: set[int]) -> list[int]:
-    """Of each wait the first node that has it and that the wait before is for."""
+    """Return for each wait the first node that has it and that the wait before is for."""
     found = []
     for at, number in enumerate(cycle):
         before = graph.needs[cycle[at - 1]]
@@ -365,7 +365,7 @@ def _nodes_of(graph: _Graph[Node], cycle: list[int], part: set[int]) -> list[int
 def _victims(
     graph: _Graph[Node], deadlocked: set[int], cores: Sequence[Sequence[int]]
 ) -> list[list[int]]:
-    """By core, who of the deadlocked waits for it, also through others."""
+    """Return for each core who of the deadlocked waits for it, also through others."""
     users: dict[int, list[int]] = {}
     wanted: dict[int, list[int]] = {}
     for i in deadlocked:

@@ -19,8 +19,8 @@ from distdbg.diagnose.session import Session
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Flag
 
-#: Of numbers in all clocks together: some seconds of work.
-_MOST_WORK: Final = 8_000_000
+#: Numbers in all clocks together: some seconds of work.
+_MAX_WORK: Final = 8_000_000
 _ROOT_FIRST: Final = ("broadcast", "scatter")
 _ROOT_LAST: Final = ("reduce", "gather")
 _RECV: Final = KIND_LABELS.index("recv")
@@ -36,7 +36,7 @@ class MessageOrder:
 
     sent: dict[OpRef, Clock]
     ended: dict[OpRef, int]
-    """Of a receive: its rank's own count when it had ended."""
+    """The rank's own count when a receive had ended."""
     taken: dict[OpRef, OpRef]
     """Send to receive."""
     places: dict[int, int]
@@ -52,7 +52,7 @@ class MessageOrder:
 def order_of(session: Session) -> MessageOrder | None:
     """The order of all messages."""
     count = sum(len(log.ops) for log in session.ranks.values())
-    if any(log.lost for log in session.ranks.values()) or count * len(session.ranks) > _MOST_WORK:
+    if any(log.lost for log in session.ranks.values()) or count * len(session.ranks) > _MAX_WORK:
         return None
     routes, taken = _messages(session)
     maker = _Maker(session, routes, taken)

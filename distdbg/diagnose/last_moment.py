@@ -30,17 +30,17 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from distdbg.diagnose.endings import EndRole, RankEnding, endings_of
-from distdbg.diagnose.failures import Failure, failures_of
+from distdbg.diagnose.endings import Endings, EndRole, RankEnding, endings_of
+from distdbg.diagnose.failures import Failures, failures_of
 from distdbg.diagnose.matching import GroupOps, Matched, RankOps
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, Ops
 from distdbg.diagnose.session import NO_EXIT, GroupProgress, RankLog, Session, WorkWait
 from distdbg.diagnose.stops import killed_at_once, stop_of
-from distdbg.record.format import Flag, Status
+from distdbg.record.format import NO_COLLECTIVE, Flag, Status
 
 #: How an op ends that waited, when something outside it gives up.
 _CUT: Final = frozenset(
@@ -55,7 +55,6 @@ _CUT: Final = frozenset(
 )
 #: A death is felt by others before whoever watches processes has written it down.
 DEATH_NS: Final = 2 * 10**9
-_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 
 
 def last_moment(session: Session) -> Session:
@@ -116,9 +115,7 @@ def _before(mine: RankOps, kept: int) -> RankOps:
     return RankOps(mine.first_seq, indexes)
 
 
-def _cuts(
-    session: Session, failures: Mapping[int, tuple[Failure, ...]]
-) -> Iterable[tuple[int, int]]:
+def _cuts(session: Session, failures: Failures) -> Iterable[tuple[int, int]]:
     for rank, errors in failures.items():
         for error in errors:
             if error.op is None or error.went_on or error.at_ns == NEVER:
@@ -130,8 +127,8 @@ def _cuts(
 
 def _told_of_one_leaver(
     session: Session,
-    failures: Mapping[int, tuple[Failure, ...]],
-    endings: Mapping[int, RankEnding],
+    failures: Failures,
+    endings: Endings,
     at_ns: int,
 ) -> dict[int, int]:
     """The moments of ranks that have others than `at_ns`, when the first was told that somebody had left.
@@ -254,7 +251,7 @@ def _progress(
     log: RankLog, kept: int, opened: list[int], own_ns: int, status: int
 ) -> dict[int, GroupProgress]:
     ops = log.ops
-    # Who destroys a group tells the others first, and writes it down then.
+    # A rank that destroys a group tells the others first, and writes it down then.
     closed_until_ns = own_ns + DEATH_NS if status == Status.PEER_LOST else own_ns
     shown = {
         group: replace(
@@ -266,13 +263,13 @@ def _progress(
     }
     for at in range(kept, len(ops)):
         far = shown.get(ops.group[at])
-        if far is not None and not ops.flags[at] & _NO_COLLECTIVE and ops.seq[at] <= far.issued_seq:
+        if far is not None and not ops.flags[at] & NO_COLLECTIVE and ops.seq[at] <= far.issued_seq:
             shown[ops.group[at]] = replace(far, issued_seq=ops.seq[at] - 1)
     for group, far in shown.items():
         shown[group] = replace(far, ended_seq=min(far.ended_seq, far.issued_seq))
     for at in opened:
         far = shown.get(ops.group[at])
-        if far is not None and not ops.flags[at] & _NO_COLLECTIVE and ops.seq[at] <= far.ended_seq:
+        if far is not None and not ops.flags[at] & NO_COLLECTIVE and ops.seq[at] <= far.ended_seq:
             shown[ops.group[at]] = replace(far, ended_seq=ops.seq[at] - 1)
     return shown
 

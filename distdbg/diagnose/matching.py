@@ -16,15 +16,14 @@ from typing import Final
 
 from distdbg.diagnose.ops import NONE, OpRef, Ops
 from distdbg.diagnose.session import RankLog, Session
-from distdbg.record.format import Flag
+from distdbg.record.format import NO_COLLECTIVE
 
 #: In an array of indexes: this seq is not there.
 _ABSENT: Final = -1
 #: A seq so far from the others of its group is damage, not an op.
-_MOST_SPAN: Final = 1 << 24
-_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
+_MAX_SPAN: Final = 1 << 24
 #: Flags of collectives.
-_PLAIN: Final = bytes(flags for flags in range(256) if not flags & _NO_COLLECTIVE)
+_PLAIN: Final = bytes(flags for flags in range(256) if not flags & NO_COLLECTIVE)
 
 
 @dataclass(slots=True)
@@ -108,7 +107,7 @@ def _sort(log: RankLog) -> dict[int, RankOps]:
     if _is_one_run(ops):
         return {ops.group[0]: RankOps(ops.seq[0], array("i", range(len(ops))))}
     for index, (group, seq, flags) in enumerate(zip(ops.group, ops.seq, ops.flags, strict=True)):
-        if flags & _NO_COLLECTIVE or group == NONE:
+        if flags & NO_COLLECTIVE or group == NONE:
             continue
         mine = found.get(group)
         if mine is None:
@@ -136,11 +135,11 @@ def _is_one_run(ops: Ops) -> bool:
 def _place(mine: RankOps, at: int, index: int) -> None:
     """Out of order: a hole, an op kept aside while the ring came round, or one of another thread."""
     if at < 0:
-        if at > -_MOST_SPAN:
+        if at > -_MAX_SPAN:
             mine.indexes = array("i", [index] + [_ABSENT] * (-at - 1)) + mine.indexes
             mine.first_seq += at
     elif at < len(mine.indexes):
         mine.indexes[at] = index
-    elif at < _MOST_SPAN:
+    elif at < _MAX_SPAN:
         mine.indexes.extend([_ABSENT] * (at - len(mine.indexes)))
         mine.indexes.append(index)

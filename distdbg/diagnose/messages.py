@@ -19,7 +19,7 @@ from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Flag, Status
 
 Key = tuple[int, int, int, int]
-"""Of messages that may meet: group, sender, receiver, tag."""
+"""What messages that may meet have alike: group, sender, receiver, tag."""
 
 _SEND: Final = KIND_LABELS.index("send")
 _RECV: Final = KIND_LABELS.index("recv")
@@ -53,7 +53,7 @@ class MessageMatcher:
                     self._add(OpRef(rank, at), ops.group[at], ops.peer[at], ops.tag[at], halted)
 
     def _add(self, op: OpRef, group: int, peer: int, tag: int, is_halted: bool) -> None:
-        """Who is halted may not carry on with a message; but one sent before may be taken."""
+        """Leave out messages of halted ranks; one that was sent before may still be taken."""
         if self._session.kind_of(op) == "send":
             key = (group, peer, tag)
             self._sent_to[key] = self._sent_to.get(key, 0) + 1
@@ -142,7 +142,7 @@ class _Past:
             self._add_sends(rank)
 
     def _ended(self, rank: int, kind: int) -> Iterator[tuple[int, int, int, int, int, int]]:
-        """Of the messages of one kind: group, peer, tag, issued, started, ended."""
+        """Return group, peer, tag, issued, started and ended of the messages of one kind."""
         log = self._session.ranks[rank]
         ops, offset = log.ops, log.offset_ns
         for at, (flags, mine, ended_ns) in enumerate(

@@ -79,13 +79,13 @@ def size(view: SessionView, op: OpRef) -> int:
 
 
 def transfer(view: SessionView, op: OpRef) -> int | None:
-    """From when all ranks had come to the end."""
+    """Time from when all ranks had come to the end."""
     ops = _ops(view, op)
     return _between(ops.started_ns[op.at], ops.ended_ns[op.at])
 
 
 def duration(view: SessionView, op: OpRef) -> int | None:
-    """From issue to end."""
+    """Time from issue to end."""
     ops = _ops(view, op)
     return _between(ops.issued_ns[op.at], ops.ended_ns[op.at])
 

@@ -66,7 +66,7 @@ class Ops:
     status: array[int] = field(default_factory=_bytes)
     """record.format.Status; IN_FLIGHT."""
     peer: array[int] = field(default_factory=_small)
-    """Of a message, a global rank; NONE: no message, or from any."""
+    """The global rank that a message is with; NONE: no message, or from any."""
     source: array[int] = field(default_factory=_small)
     """The global rank that a recv came from; NONE."""
     tag: array[int] = field(default_factory=_signed)
@@ -77,7 +77,7 @@ class Ops:
     thread: array[int] = field(default_factory=_signed)
     """The kernel's number."""
     fingerprint: array[int] = field(default_factory=lambda: array("Q"))
-    """Of what must be equal on all ranks; 0: not known, compare the forms."""
+    """Digest of what must be equal on all ranks; 0: not known, compare the forms."""
     comm: array[int] = field(default_factory=_small)
     """Index into `Session.comms`: what the program called it; 0: nothing."""
     errors: dict[int, str] = field(default_factory=dict)

@@ -11,22 +11,18 @@ from typing import Final
 
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
-from distdbg.record.format import Flag
 
 OTHER_KIND: Final = {"send": "recv", "recv": "send"}
 
 
 def messages_of(session: Session, rank: int, kind: str, like: OpRef) -> Iterator[OpRef]:
     """The sends, or the recvs, of a rank on the group of another message."""
-    ops, group = session.ranks[rank].ops, session.group_of(like)
-    for at, flags in enumerate(ops.flags):
-        op = OpRef(rank, at)
-        if flags & Flag.MESSAGE and session.kind_of(op) == kind and session.group_of(op) == group:
-            yield op
+    group = session.group_of(like)
+    return (op for op in session.messages(rank, kind) if session.group_of(op) == group)
 
 
 def partner_of(session: Session, op: OpRef) -> int:
-    """Whom a message is with; -1: anybody."""
+    """Return the rank that a message is with; -1: any."""
     ops = session.ranks[op.rank].ops
     if session.kind_of(op) == "recv" and ops.source[op.at] >= 0:
         return ops.source[op.at]
@@ -38,7 +34,7 @@ def other_half(session: Session, op: OpRef) -> OpRef | None:
     partner, kind = partner_of(session, op), session.kind_of(op)
     if partner not in session.ranks or kind not in OTHER_KIND:
         return None
-    tag = session.ranks[op.rank].ops.tag[op.at]
+    tag = session.tag_of(op)
     mine = _between(session, op.rank, kind, op, partner, tag)
     which = sum(one.at < op.at for one in mine)
     theirs = _between(session, partner, OTHER_KIND[kind], op, op.rank, tag)

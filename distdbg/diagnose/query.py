@@ -50,7 +50,7 @@ _SIZES: Final = {
 }  # fmt: skip
 _YES: Final = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 #: Deeper brackets than anybody writes; what goes deeper would end Python's stack.
-_MOST_DEPTH: Final = 100
+_MAX_DEPTH: Final = 100
 
 
 def parse(text: str) -> Test:
@@ -106,7 +106,7 @@ class _Parser:
 
     def _one(self) -> Test:
         self._depth += 1
-        if self._depth > _MOST_DEPTH:
+        if self._depth > _MAX_DEPTH:
             self._fail("nested too deeply")
         try:
             if self._take_word("not"):

@@ -11,7 +11,7 @@ Missing ranks, rings that wrapped around and clocks that differ are normal. What
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -47,7 +47,7 @@ class GroupProgress:
     """How far one rank has come on one group."""
 
     issued_seq: int
-    """Of the collective issued last; 0: none."""
+    """The number of the collective issued last; 0: none."""
     ended_seq: int
     closed_ns: int | None = None
     """When this rank destroyed the group."""
@@ -60,7 +60,7 @@ class WorkWait:
 
     thread: int
     number: int
-    """Of the op, as `Ops.number`."""
+    """The number of the op, as `Ops.number`."""
     since_ns: int
     stack: int = 0
     is_guess: bool = False
@@ -246,7 +246,7 @@ class Session:
     now_ns: int = NEVER
     """When it was read, or when the last sign of life came, on the session's clock."""
     cut: Status | None = None
-    """Of a session as it was when its ops began to fail (`last_moment`): how the first one did."""
+    """How the first op failed, if this is the session as it was then (`last_moment`)."""
     cut_words: str = ""
     """The same for people: 'the job was stopped by SIGTERM'; '' where a rank failed by itself."""
     stopped_by: str = ""
@@ -268,7 +268,7 @@ class Session:
         return NEVER if own_ns == NEVER else own_ns + self.ranks[rank].offset_ns
 
     def missing_ranks(self) -> tuple[int, ...]:
-        """Those that nothing is known of."""
+        """List the ranks that nothing is known of."""
         return tuple(rank for rank in range(self.world_size) if rank not in self.ranks)
 
     def ranks_without_record(self) -> tuple[int, ...]:
@@ -292,10 +292,27 @@ class Session:
             return Aside(kind).label
         return self.forms[ops.form[op.at]].kind or "an op"
 
+    def stack_of(self, op: OpRef) -> Stack:
+        """Where it was called, with the callers."""
+        return self.stacks[self.ranks[op.rank].ops.stack[op.at]]
+
     def site_of(self, op: OpRef) -> RecordedFrame | None:
         """Where it was called."""
-        stack = self.stacks[self.ranks[op.rank].ops.stack[op.at]]
+        stack = self.stack_of(op)
         return stack[0] if stack else None
+
+    def tag_of(self, op: OpRef) -> int:
+        return self.ranks[op.rank].ops.tag[op.at]
+
+    def form_of(self, op: OpRef) -> Form:
+        """What its arguments were."""
+        return self.forms[self.ranks[op.rank].ops.form[op.at]]
+
+    def messages(self, rank: int, kind: str = "") -> Iterator[OpRef]:
+        """The sends and recvs of a rank, in the order of issue; of one kind."""
+        for at, flags in enumerate(self.ranks[rank].ops.flags):
+            if flags & Flag.MESSAGE and (not kind or self.kind_of(OpRef(rank, at)) == kind):
+                yield OpRef(rank, at)
 
     def group_of(self, op: OpRef) -> GroupInfo | None:
         index = self.ranks[op.rank].ops.group[op.at]

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 #: How many calls may have been skipped, or be too many.
-_MOST_SHIFT: Final = 4
+_MAX_SHIFT: Final = 4
 #: So many calls in a row must fit where call sites are not known, or differ.
 _ENOUGH: Final = 3
-_MOST_COMPARED: Final = 256
+_MAX_COMPARED: Final = 256
 
 #: (seq of the odd rank, seq of the others) -> whether they can be one call, and were made at one line.
 Compare = Callable[[int, int], tuple[bool, bool] | None]
@@ -35,7 +35,7 @@ def find_slip(compare: Compare, seq: int) -> CallShift | None:
     if _count(compare, seq + 1, seq + 1) is not None:
         return None  # only that one call differs
     best: tuple[tuple[int, int, int], CallShift] | None = None
-    for shift in range(1, _MOST_SHIFT + 1):
+    for shift in range(1, _MAX_SHIFT + 1):
         for skipped, theirs, others in ((shift, seq, seq + shift), (-shift, seq + shift, seq)):
             found = _count(compare, theirs, others)
             if found is None:
@@ -51,7 +51,7 @@ def find_slip(compare: Compare, seq: int) -> CallShift | None:
 def _count(compare: Compare, theirs: int, others: int) -> tuple[int, int] | None:
     """How many calls fit from there on and how many at one line; None: one does not, or none is known."""
     fitting = at_line = 0
-    for step in range(_MOST_COMPARED):
+    for step in range(_MAX_COMPARED):
         found = compare(theirs + step, others + step)
         if found is None:
             break

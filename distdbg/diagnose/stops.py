@@ -10,12 +10,11 @@ its ranks, or by an abort. That is a reaction or a limit, never the cause of a h
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from distdbg.diagnose.endings import EndRole, RankEnding
-from distdbg.diagnose.failures import Failure
+from distdbg.diagnose.endings import Endings, EndRole, RankEnding
+from distdbg.diagnose.failures import Failure, Failures
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.record.ends import signal_name
@@ -39,9 +38,7 @@ class OutsideStop:
     ranks: tuple[int, ...]
 
 
-def stop_of(
-    session: Session, failures: Mapping[int, tuple[Failure, ...]], endings: Mapping[int, RankEnding]
-) -> OutsideStop | None:
+def stop_of(session: Session, failures: Failures, endings: Endings) -> OutsideStop | None:
     """What ended the job; None: nothing from outside did."""
     # A program that ends by os._exit leaves no end either, but it is in no op.
     if session.was_killed and any(_is_in_op(log) for log in session.ranks.values()):
@@ -71,7 +68,7 @@ def _is_in_op(log: RankLog) -> bool:
     return next(log.ops.in_flight(), None) is not None
 
 
-def is_stopped_from_outside(endings: Mapping[int, RankEnding]) -> bool:
+def is_stopped_from_outside(endings: Endings) -> bool:
     """Whether a signal that people and schedulers send came before anything else went wrong.
 
     SIGTERM at one rank of many is no stop of the job: somebody has killed that rank.
@@ -85,7 +82,7 @@ def is_stopped_from_outside(endings: Mapping[int, RankEnding]) -> bool:
     return is_keyboard or len(struck) > 1 or not others
 
 
-def is_all_asked(endings: Mapping[int, RankEnding]) -> bool:
+def is_all_asked(endings: Endings) -> bool:
     """Whether the launcher ended ranks and none had failed: it was asked to."""
     parts = {e.part for e in endings.values()}
     return EndRole.ENDED in parts and parts <= {EndRole.ENDED, EndRole.FINE}
@@ -98,7 +95,7 @@ def is_by_hand(error: Failure) -> bool:
     return error.type == "JobAborted" and not error.named and not error.what.startswith(_BY_AGENT)
 
 
-def killed_at_once(session: Session, endings: Mapping[int, RankEnding]) -> int | None:
+def killed_at_once(session: Session, endings: Endings) -> int | None:
     """When all ranks that ran were killed by SIGKILL in one blow: Slurm's kill; None: they were not."""
     running = [e for e in endings.values() if e.part is not EndRole.FINE]
     if len(running) < 2 or len(endings) < len(session.ranks):
@@ -125,7 +122,7 @@ def _interrupted_ops(session: Session) -> list[int]:
     return found
 
 
-def _broken_by_it(failures: Mapping[int, tuple[Failure, ...]]) -> list[int]:
+def _broken_by_it(failures: Failures) -> list[int]:
     """When ops failed because another rank was interrupted in them: its own end of the op may be later."""
     errors = (one for each in failures.values() for one in each)
     return [e.at_ns for e in errors if _WAS_INTERRUPTED in e.what and e.at_ns != NEVER]
@@ -141,7 +138,7 @@ def _by(user: str, ends: list[RankEnding]) -> str:
         return _name(number)  # a program may end by a code of its own
     numbers = [one.end.signal for one in ends if one.end is not None]
     known = [number for number in numbers if number is not None]
-    # Who does not go by the first signal is killed.
+    # A process that the first signal does not end is killed.
     polite = [number for number in known if number != signal.SIGKILL] or known
     if not polite:
         return "its launcher"

@@ -23,7 +23,7 @@ KEYS: Final = (
     "peer", "comm", "async",
 )  # fmt: skip
 
-_MOST_NS: Final = 2**63 - 1
+_MAX_NS: Final = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class OpSums:
     durations_ns: array[int] = field(default_factory=lambda: array("q"))
     is_sorted: bool = False
     moved_nbytes: int = 0
-    """Of the ops whose time of transfer is known."""
+    """The number of ops whose time of transfer is known."""
     moved_ns: int = 0
     bus_nbytes: float = 0.0
     """The same times the factor of each op."""
@@ -104,7 +104,10 @@ def sum_up(view: SessionView, ops: Iterable[OpRef], keys: Sequence[str]) -> list
             row = rows.setdefault(key, OpSums(key))
             sort = sorts[mark] = _Sort(row, size(view, op), _factor(view, op))
         sort.add(columns, op.at)
-    return sorted(rows.values(), key=lambda row: (-row.total_ns, -row.count, _sortable(row.key)))
+    return sorted(
+        rows.values(),
+        key=lambda row: (-row.total_ns, -row.count, tuple(str(value) for value in row.key)),
+    )
 
 
 def _mark(columns: Ops, op: OpRef) -> tuple[int, ...]:
@@ -146,7 +149,7 @@ class _Sort:
             return
         took_ns = ended_ns - columns.issued_ns[at]
         row.ended += 1
-        row.durations_ns.append(min(max(took_ns, 0), _MOST_NS))
+        row.durations_ns.append(min(max(took_ns, 0), _MAX_NS))
         if self.factor is None or not self.nbytes:
             return
         started_ns = columns.started_ns[at]
@@ -155,7 +158,3 @@ class _Sort:
             row.moved_nbytes += self.nbytes
             row.moved_ns += moved_ns
             row.bus_nbytes += self.nbytes * self.factor
-
-
-def _sortable(key: tuple[Value, ...]) -> tuple[str, ...]:
-    return tuple(str(value) for value in key)

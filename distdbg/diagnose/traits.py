@@ -123,5 +123,5 @@ def subject_of(advice: str) -> str:
 
 
 def traits_of(advice: str) -> frozenset[Trait]:
-    """Of a plain text there are none."""
+    """Return the traits of an Advice; none for a plain text."""
     return advice.traits if isinstance(advice, Advice) else NO_TRAITS

@@ -30,9 +30,9 @@ from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import site_of
 from distdbg.record.format import Flag
 
-_MOST_PAIRS: Final = 64
+_MAX_PAIRS: Final = 64
 #: Messages in flight to or from one rank that are compared with each other.
-_MOST_EACH: Final = 32
+_MAX_EACH: Final = 32
 
 
 class PairDifference(StrEnum):
@@ -69,7 +69,7 @@ def find_pairs(session: Session) -> list[UnmatchedPair]:
         by_target[_peer(session, send)].append(send)
     found: list[UnmatchedPair] = []
     for recv in recvs:
-        near = [*by_sender[_peer(session, recv)][:_MOST_EACH], *by_target[recv.rank][:_MOST_EACH]]
+        near = [*by_sender[_peer(session, recv)][:_MAX_EACH], *by_target[recv.rank][:_MAX_EACH]]
         kinds: dict[PairDifference, list[OpRef]] = defaultdict(list)
         for send in dict.fromkeys(near):
             differ = _differ(session, send, recv)
@@ -78,9 +78,9 @@ def find_pairs(session: Session) -> list[UnmatchedPair]:
         best = next((kind for kind in PairDifference if kinds.get(kind)), None)
         if best is not None:
             found += [_pair(session, send, recv, best) for send in kinds[best]]
-        if len(found) >= _MOST_PAIRS:
+        if len(found) >= _MAX_PAIRS:
             break
-    return found[:_MOST_PAIRS]
+    return found[:_MAX_PAIRS]
 
 
 def taken_by_any(session: Session, recv: OpRef) -> OpRef | None:
@@ -161,7 +161,7 @@ def _pair(session: Session, send: OpRef, recv: OpRef, differ: PairDifference) ->
 
 
 def _cause(session: Session, send: OpRef, recv: OpRef, differ: PairDifference) -> tuple[str, ...]:
-    tags = [session.ranks[op.rank].ops.tag[op.at] for op in (send, recv)]
+    tags = [session.tag_of(op) for op in (send, recv)]
     sent, waited = f" (tag {tags[0]})" if tags[0] else "", "its message"
     if differ is PairDifference.TAG:
         sent, waited = f" (tag {tags[0]})", f"tag {tags[1]}"

@@ -48,7 +48,7 @@ from distdbg.diagnose.find import (
     thread_error,
     waits_to_join,
 )
-from distdbg.diagnose.finding import Edge, Finding, FindingKind, Role, Severity, Verdict
+from distdbg.diagnose.finding import Edge, Finding, FindingKind, Role, Severity, Verdict, Waits
 from distdbg.diagnose.last_moment import DEATH_NS, last_moment, matched_at
 from distdbg.diagnose.matching import Matched, match
 from distdbg.diagnose.ops import NEVER
@@ -58,7 +58,7 @@ from distdbg.diagnose.waits import find_waits
 from distdbg.diagnose.wording import fit, say_ranks
 from distdbg.record.format import Exit
 
-Finder = Callable[[Session, Matched, Mapping[int, tuple[Edge, ...]]], list[Finding]]
+Finder = Callable[[Session, Matched, Waits], list[Finding]]
 
 #: Those that look at the whole session.
 FINDERS: Final[tuple[Finder, ...]] = (
@@ -149,9 +149,9 @@ class VerdictWithWaits:
 
     verdict: Verdict
     waits: dict[int, tuple[Edge, ...]]
-    """Who waits for whom now."""
+    """The waits of now."""
     waits_before: dict[int, tuple[Edge, ...]]
-    """Who did so before ops began to fail; the same where none has failed."""
+    """The waits before ops began to fail; the same where none has failed."""
 
 
 def diagnose(session: Session) -> Verdict:
@@ -160,7 +160,7 @@ def diagnose(session: Session) -> Verdict:
 
 
 def diagnose_with_waits(session: Session) -> VerdictWithWaits:
-    """The same, with what it was proven from: matching the ops of ranks is most of the work."""
+    """Diagnose, and return the waits it was proven from: matching the ops of ranks is most of the work."""
     if list(session.ranks) != sorted(session.ranks):
         session = replace(session, ranks=dict(sorted(session.ranks.items())))
     matched = match(session)
@@ -198,7 +198,7 @@ def diagnose_with_waits(session: Session) -> VerdictWithWaits:
 def _found_since(
     session: Session,
     matched: Matched,
-    waits: Mapping[int, tuple[Edge, ...]],
+    waits: Waits,
     before: Sequence[Finding],
 ) -> Iterator[Finding]:
     """What ranks wait for now, where some have given up before: a hang may outlive a caught error."""

@@ -28,7 +28,7 @@ _SEVERITIES: Final = {str(severity): severity for severity in Severity}
 _FACTS: Final = {str(kind): kind for kind in FactKind}
 _ROLES: Final = {str(role): role for role in Role}
 #: Consequences of consequences are read this deep.
-_MOST_DEPTH: Final = 8
+_MAX_DEPTH: Final = 8
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Document = Mapping[str, Any]
@@ -39,7 +39,7 @@ def read_verdict(document: object) -> Verdict | None:
     if not isinstance(document, Mapping):
         return None
     read = [
-        _finding(one, _MOST_DEPTH) if isinstance(one, Mapping) else None
+        _finding(one, _MAX_DEPTH) if isinstance(one, Mapping) else None
         for one in _list(document, "findings")
     ]
     told = document.get("verdict")
@@ -132,7 +132,7 @@ def _is_rank(value: object) -> bool:
 
 
 def _time_ns(text: object) -> int | None:
-    """Of unix time, to the microsecond that was written."""
+    """Return a unix time, to the microsecond that was written."""
     if not isinstance(text, str):
         return None
     try:

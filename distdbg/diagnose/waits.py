@@ -43,7 +43,7 @@ from distdbg.diagnose.wording import known_ns, say_site
 from distdbg.record.format import Aside, Exit, Flag
 
 #: In larger groups all receivers from any rank share one list of whom they wait for.
-_MOST_OWN_LISTS: Final = 128
+_MAX_OWN_LISTS: Final = 128
 #: What is lost with these may be an op in flight.
 _HOLES: Final = ("gaps", "parked")
 
@@ -57,7 +57,7 @@ class _Blocked(NamedTuple):
 
 
 def find_waits(session: Session, matched: Matched) -> dict[int, tuple[Edge, ...]]:
-    """By blocked rank one edge per blocked thread, the main thread's first."""
+    """Return for each blocked rank one edge per blocked thread, the main thread's first."""
     finder = _Finder(session)
     found = {}
     for rank, log in session.ranks.items():
@@ -101,7 +101,7 @@ class _Finder:
         ways = [way for way in ways if not way[2]] or ways[:1]
         wait = blocked.wait
         is_one = len(ways) == 1 or (wait is not None and wait.is_guess)
-        # Of those that are all waited for, one whose group somebody has left ends the wait.
+        # Where all are waited for, one whose group somebody has left ends the wait.
         found = [
             (at, on, is_any, self._who_left(on, is_any, log.ops.group[at]))
             for at, on, is_any in (ways[:1] if is_one else ways)
@@ -148,7 +148,7 @@ class _Finder:
     # ------------------------------------------------------------------- whom an op waits for
 
     def _whom(self, op: OpRef) -> tuple[tuple[int, ...], bool]:
-        """Whom it waits for, and whether any of them is enough; nobody: it moves, or is not known."""
+        """Return whom an op waits for, and whether any of them is enough; nobody where it makes progress."""
         log = self._session.ranks[op.rank]
         ops, at = log.ops, op.at
         group, flags = ops.group[at], ops.flags[at]
@@ -182,7 +182,7 @@ class _Finder:
 
     def _anybody(self, group: int, rank: int) -> tuple[int, ...]:
         members = self._session.groups[group].ranks
-        key = (group, rank if len(members) <= _MOST_OWN_LISTS else NONE)
+        key = (group, rank if len(members) <= _MAX_OWN_LISTS else NONE)
         if key not in self._any:
             others = tuple(other for other in members if other != key[1])
             there = tuple(other for other in others if not self._has_left(other))
@@ -287,7 +287,7 @@ class _Arrivals:
         self._missing: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def missing(self, seq: int, has_begun: bool) -> tuple[int, ...]:
-        """Who has not issued it, and who is in it and will not carry on with it.
+        """Return who has not issued the op, and who is in it and will not carry on with it.
 
         One and the same tuple for all that are asked about it.
         """

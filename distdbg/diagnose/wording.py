@@ -12,8 +12,8 @@ from distdbg.errors import format_ranks
 from distdbg.record.durations import duration_text
 from distdbg.record.entries import RecordedFrame
 
-#: Of a first line.
-MOST_LINE: Final = 120
+#: Letters of a first line.
+MAX_LINE: Final = 120
 _CUT: Final = " ..."
 #: Where a clause ends and the next one begins.
 _CLAUSE: Final = re.compile(r"[;,:] | \(| while | but | and (?=rank)")
@@ -40,7 +40,7 @@ def say_site(frame: RecordedFrame | None) -> str:
 
 
 def short_site(text: str) -> str:
-    """The same for a place that came as text: '/home/me/train.py:88 (step)'."""
+    """Shorten a place that came as text: '/home/me/train.py:88 (step)'."""
     head, space, tail = text.partition(" (")
     return head.replace("\\", "/").rpartition("/")[2] + space + tail
 
@@ -68,13 +68,13 @@ def fit(head: str, *tails: str) -> str:
     """
     line = head
     for tail in tails:
-        if len(line) + len(tail) <= MOST_LINE:
+        if len(line) + len(tail) <= MAX_LINE:
             line += tail
-    return line if len(line) <= MOST_LINE else cut(line, MOST_LINE)
+    return line if len(line) <= MAX_LINE else cut(line, MAX_LINE)
 
 
 def cut(line: str, most: int) -> str:
-    """At most so many characters, cut where a clause ends, so that what is left is true by itself."""
+    """Cut a text to at most so many letters where a clause ends, so that what is left is true by itself."""
     if len(line) <= most:
         return line
     room = line[: most - len(_CUT) + 1]

@@ -1,6 +1,6 @@
 """What the diagnosis says of a start of a job, within bounded memory.
 
-Judging holds all ops at once. So where there are more than `MOST_OPS`, what the agent has written into the
+Judging holds all ops at once. So where there are more than `MAX_OPS`, what the agent has written into the
 run's folder is taken instead (verdict.json, as long as something is wrong), and `lacks` says so.
 """
 
@@ -17,17 +17,17 @@ from distdbg.diagnose.verdict import diagnose
 from distdbg.export.reading import RunStart
 
 #: About 150 MiB.
-MOST_OPS: Final = 250_000
+MAX_OPS: Final = 250_000
 
 
 def find_findings(start: RunStart) -> list[Finding]:
     """Root cause first; those that follow from another come behind it."""
-    if start.count_at_most() <= MOST_OPS:
+    if start.count_at_most() <= MAX_OPS:
         session = start.load()
         return [] if session is None else list(_flat(diagnose(session).findings))
     told = [finding for folder in start.folders for finding in _kept_findings(folder)]
     start.session.lacks.append(
-        f"more than {MOST_OPS:,} ops: findings are those of the agent, {len(told):,}; "
+        f"more than {MAX_OPS:,} ops: findings are those of the agent, {len(told):,}; "
         "distdbg analyze judges all of it"
     )
     return told

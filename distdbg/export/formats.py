@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Format:
     """One word after `--to`."""
 
@@ -24,51 +24,23 @@ class Format:
     """What opens it, in one sentence."""
     module: str
     extension: str
-    """Of a file, with its dot; of a folder, what its name ends in."""
+    """What the name of a file, with its dot, or of a folder ends in."""
     is_folder: bool = False
     is_text: bool = False
     """Whether a terminal can show it."""
 
 
 FORMATS: tuple[Format, ...] = (
-    Format(
-        name="perfetto",
-        about="a trace for ui.perfetto.dev and trace_processor",
-        module="distdbg.export.trace.perfetto",
-        extension=".perfetto-trace",
-    ),
-    Format(
-        name="chrome",
-        about="a JSON trace for chrome://tracing, ui.perfetto.dev and speedscope",
-        module="distdbg.export.trace.chrome",
-        extension=".trace.json",
-        is_text=True,
-    ),
-    Format(
-        name="torch-fr",
-        about="a folder of dumps for torch's flight recorder analyzer",
-        module="distdbg.export.torch_fr.dumps",
-        extension=".torch-fr",
-        is_folder=True,
-    ),
-    Format(
-        name="otlp",
-        about="spans as JSON lines, as the OpenTelemetry collector's file exporter writes them",
-        module="distdbg.export.otel.file",
-        extension=".otlp.jsonl",
-        is_text=True,
-    ),
-    Format(
-        name="parquet",
-        about="a table of all ops for pandas, polars and DuckDB",
-        module="distdbg.export.tables.parquet",
-        extension=".parquet",
-    ),
-    Format(
-        name="csv",
-        about="a table of all ops for anything that reads tables",
-        module="distdbg.export.tables.csv",
-        extension=".csv",
-        is_text=True,
-    ),
-)
+    Format("perfetto", "a trace for ui.perfetto.dev and trace_processor", "distdbg.export.trace.perfetto",
+        ".perfetto-trace"),
+    Format("chrome", "a JSON trace for chrome://tracing, ui.perfetto.dev and speedscope",
+        "distdbg.export.trace.chrome", ".trace.json", is_text=True),
+    Format("torch-fr", "a folder of dumps for torch's flight recorder analyzer",
+        "distdbg.export.torch_fr.dumps", ".torch-fr", is_folder=True),
+    Format("otlp", "spans as JSON lines, as the OpenTelemetry collector's file exporter writes them",
+        "distdbg.export.otel.file", ".otlp.jsonl", is_text=True),
+    Format("parquet", "a table of all ops for pandas, polars and DuckDB", "distdbg.export.tables.parquet",
+        ".parquet"),
+    Format("csv", "a table of all ops for anything that reads tables", "distdbg.export.tables.csv", ".csv",
+        is_text=True),
+)  # fmt: skip

@@ -107,7 +107,7 @@ class RunStart:
         self._files = files
         self._ends = ends or {}
         self.folders = tuple(folders)
-        """Of a run of ours: where its records are."""
+        """Where the records of a run of ours are."""
         self.session = session
         """Its tables; `ranks` is empty, unless it is of another tool."""
         self._held: dict[int, RankLog] = {}
@@ -175,7 +175,7 @@ class RunStart:
 
     @property
     def pids(self) -> dict[int, int]:
-        """Of those that have a record, by rank."""
+        """The pids of the ranks that have a record."""
         if self._files is None:
             return {rank: log.pid for rank, log in self._held.items()}
         return {rank: file.header.pid for rank, file in self._files.items()}
@@ -268,7 +268,7 @@ class OpenedRun:
         self.chosen = chosen
         self.starts: tuple[RunStart, ...] = ()
         self.counted = ReadCounts()
-        self.on_progress: OnProgress = on_progress or _ignore
+        self.on_progress: OnProgress = on_progress or (lambda done, there_are: None)
 
     @property
     def source(self) -> str:
@@ -276,7 +276,7 @@ class OpenedRun:
 
     @property
     def name(self) -> str:
-        """Of the run, or of what was read."""
+        """The name of the run, or of what was read."""
         names = [start.session.run for start in self.starts if start.session.run]
         return names[-1] if names else self.paths[0].resolve().name
 
@@ -375,10 +375,6 @@ def _open_files(paths: Sequence[Path], session: Session) -> dict[int, _File]:
         names = ", ".join(str(file.path) for file in left[:4])
         session.lacks.append(f"{names}: left out, of another run or older than what was read")
     return files
-
-
-def _ignore(done: int, there_are: int) -> None:
-    pass
 
 
 def _holds_nothing(source: str, lacks: list[str]) -> RecordError:

@@ -25,7 +25,7 @@ def cut_to_window(log: RankLog, since_ns: int | None, until_ns: int | None) -> N
 
 
 def _cut_notes(notes: Sequence[Event], low: int, high: int) -> tuple[Event, ...]:
-    """Of a span that reaches into the window both ends are kept."""
+    """The notes within a window; a span that reaches into it keeps both ends."""
     ends = {note.begin: note.issued_ns for note in notes if isinstance(note, SpanEnd)}
     begins = {
         note.number

@@ -29,7 +29,7 @@ _ONE_BYTE: Final = tuple(bytes((value,)) for value in range(128))
 
 
 def varint(value: int) -> bytes:
-    """Of an unsigned integer below 2**64, or of a negative one of 64 bits, which takes ten bytes."""
+    """The bytes of an unsigned integer below 2**64, or of a negative one of 64 bits, which takes ten."""
     if 0 <= value < 128:
         return _ONE_BYTE[value]
     if 0 <= value < 1 << 14:

@@ -11,7 +11,7 @@ from distdbg.follow.roster import Roster
 from distdbg.record.entries import SOURCE_DROPPED
 
 #: More are counted, not kept.
-_MOST: Final = 1000
+_MAX: Final = 1000
 
 
 class Findings:
@@ -47,13 +47,13 @@ class Findings:
             mine = [facts for facts in read if facts["type"] != SOURCE_DROPPED]
             self.open_lines += len(read) - len(mine)
             new += mine
-        self._found += new[: max(0, _MOST - len(self._found))]
+        self._found += new[: max(0, _MAX - len(self._found))]
         return new
 
     def add(self, facts: dict[str, Any]) -> None:
         """The agent has found something itself."""
         self.suspicions[facts["rank"]] += 1
-        if len(self._found) < _MOST:
+        if len(self._found) < _MAX:
             self._found.append(facts)
 
     def since(self, count: int) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ def note_joins(folder: Path, watched_ranks: Mapping[int, WatchedRank], now_ns: i
 def _say_for_whom(
     watched_ranks: Mapping[int, WatchedRank], calls: Mapping[int, JoinCall], now_ns: int
 ) -> None:
-    """Of what this host knows: ranks of other hosts may be late as well."""
+    """Note for whom ranks wait there, as far as this host knows: ranks of other hosts may be late as well."""
     found = find_join_wait(
         calls,
         {

@@ -124,7 +124,7 @@ def _ranks(ranks: Iterable[int]) -> str:
 
 
 def _without_debugger(frames: Sequence[StackFrame]) -> Iterator[StackFrame]:
-    """With one line for the frames of a debugger: who stops a rank wants to see the program."""
+    """Put one line for the frames of a debugger: who stops a rank wants to see the program."""
     inner: list[StackFrame] = []
     for frame in frames:
         inner.append(frame)

@@ -22,7 +22,7 @@ class ProcessStat:
     rss_nbytes: int
     threads: int
     wait_status: int
-    """Of a zombie: how it ended."""
+    """How a zombie ended."""
 
 
 def read_stat(pid: int) -> ProcessStat | None:
@@ -117,7 +117,7 @@ def _syscall(pid: int) -> tuple[int | None, list[bytes]]:
 
 
 def find_tracer(pid: int) -> tuple[int, str]:
-    """Who traces the process: its pid and name; (0, '') for nobody."""
+    """The tracer of a process, by pid and name; (0, ''): there is none."""
     for line in _read(f"/proc/{pid}/status").splitlines():
         if line.startswith(b"TracerPid:"):
             tracer = int(line.split()[1])

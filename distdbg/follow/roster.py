@@ -1,7 +1,7 @@
 """The ranks of this host over time: start, progress, waits, end.
 
 A tick costs a short read per rank. More is read only of a rank without recent progress: which op it
-is in, and the state of its process. `unmoved` lists the ranks that need a closer look.
+is in, and the state of its process. `without_progress` lists the ranks that need a closer look.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from distdbg.control.sockets import debugger_socket
 from distdbg.errors import RecordError
 from distdbg.follow.joining import note_joins
 from distdbg.follow.process_ends import Life, Outcome
@@ -24,7 +25,7 @@ from distdbg.follow.processes import (
 )
 from distdbg.follow.status import RankStatus
 from distdbg.follow.stuck import describe_block
-from distdbg.follow.tail import RecordTail, Standing
+from distdbg.follow.tail import CurrentOps, RecordTail
 from distdbg.follow.watched_rank import WatchedRank, show_site
 from distdbg.launch.ended import EndedChild
 from distdbg.launch.memory import OomWatch
@@ -33,10 +34,10 @@ from distdbg.record.entries import Pulse
 from distdbg.record.observations import STOPPED_ITSELF
 from distdbg.record.rank_state import RankState
 from distdbg.record.rank_words import read_boot_id, read_exit_text
-from distdbg.view.endings import raised, shown_end
+from distdbg.view.short_words import raised, shown_end
 
 #: A rank that has not moved for so long is asked where it is.
-_UNMOVED_NS: Final = 250_000_000
+_NO_PROGRESS_NS: Final = 250_000_000
 _SCAN_NS: Final = 500_000_000
 _OOM_NS: Final = 5_000_000_000
 _STAT_NS: Final = 250_000_000
@@ -126,12 +127,12 @@ class Roster:
             if watched.end is None:
                 self._look(watched, now_ns)
 
-    def unmoved(self, now_ns: int, least_ns: int) -> list[WatchedRank]:
+    def without_progress(self, now_ns: int, least_ns: int) -> list[WatchedRank]:
         """The ranks that live and have not moved for so long."""
         return [
             watched
             for watched in self.watched_ranks.values()
-            if not watched.is_gone and now_ns - watched.moved_ns >= least_ns
+            if not watched.is_gone and now_ns - watched.progress_ns >= least_ns
         ]
 
     def is_over(self) -> bool:
@@ -157,10 +158,9 @@ class Roster:
         ]  # fmt: skip
         if not running:
             return None
-        return any((self.folder / f"debug-rank{watched.rank}.sock").exists() for watched in running)
+        return any((self.folder / debugger_socket(watched.rank)).exists() for watched in running)
 
     def rows(self, now_ns: int) -> list[RankStatus]:
-        """One row per rank, by rank."""
         for watched in self.watched_ranks.values():
             self._refresh(watched, now_ns)
         return [self.watched_ranks[rank].row(now_ns) for rank in sorted(self.watched_ranks)]
@@ -224,7 +224,7 @@ class Roster:
             host=self.host,
             pid=pid,
             attempt=self.attempt,
-            moved_ns=now_ns,
+            progress_ns=now_ns,
             since_ns=now_ns,
         )
         self.watched_ranks[rank] = watched
@@ -241,7 +241,7 @@ class Roster:
         watched = self.watched_ranks.get(rank)
         if record is None:
             if watched is not None:
-                watched.record = watched.pulse = watched.standing = None
+                watched.record = watched.pulse = watched.current_ops = None
             return
         header = record.header
         if watched is None or watched.pid != header.pid:
@@ -250,7 +250,7 @@ class Roster:
             if watched.life is None:
                 self._end(watched, _describe(watched, Outcome(), now_ns), is_final=False)
         watched.record = record
-        watched.pulse = watched.standing = None
+        watched.pulse = watched.current_ops = None
         if watched.end is None:
             watched.change(RankState.RUNNING, now_ns)
             return
@@ -266,17 +266,17 @@ class Roster:
             pulse = record.pulse()
         except RecordError:
             self._tail.drop(watched.rank)
-            watched.record = watched.pulse = watched.standing = None
+            watched.record = watched.pulse = watched.current_ops = None
             return True
         is_beat = pulse != watched.pulse and self._is_beat(watched, pulse)
         if pulse != watched.pulse and not is_beat:
             is_first = watched.pulse is None
             watched.pulse = pulse
             if is_first:
-                watched.moved_ns = min(now_ns, pulse.heartbeat_ns)
+                watched.progress_ns = min(now_ns, pulse.heartbeat_ns)
             else:
                 watched.move(now_ns)
-            watched.standing = None
+            watched.current_ops = None
             if pulse.exit_word:
                 return self._leave(watched, now_ns)
             if now_ns - watched.stat_ns >= _STAT_MOVING_NS:
@@ -288,15 +288,17 @@ class Roster:
             return False
         if watched.rank in self._holding:
             return self._sit(watched, now_ns)
-        if now_ns - watched.moved_ns < _UNMOVED_NS and not is_beat:
+        if now_ns - watched.progress_ns < _NO_PROGRESS_NS and not is_beat:
             return False
         return self._look_closer(watched, now_ns)
 
     def _sit(self, watched: WatchedRank, now_ns: int) -> bool:
         """It is at the prompt of a debugger: its record says why, or the page that it holds the clock."""
-        if watched.standing is None or (watched.standing.prompt is None and not watched.is_exact):
+        if watched.current_ops is None or (
+            watched.current_ops.prompt is None and not watched.is_exact
+        ):
             self._stand(watched, now_ns, exactly=True)
-        prompt = watched.standing.prompt if watched.standing is not None else None
+        prompt = watched.current_ops.prompt if watched.current_ops is not None else None
         if prompt is None:
             return watched.change(RankState.DEBUGGED, now_ns)
         site = show_site(prompt.site) if prompt.site is not None else ""
@@ -323,7 +325,7 @@ class Roster:
         return True
 
     def _look_closer(self, watched: WatchedRank, now_ns: int) -> bool:
-        if watched.standing is not None and watched.standing.prompt is not None:
+        if watched.current_ops is not None and watched.current_ops.prompt is not None:
             return self._sit(watched, now_ns)
         if now_ns - watched.stat_ns >= _STAT_NS:
             self._read_stat(watched, now_ns)
@@ -349,14 +351,14 @@ class Roster:
             return False
         watched.blocked_ns = 0
         if watched.state in _OVER_WHEN_IT_MOVES:
-            watched.moved_ns = now_ns  # it begins anew; what it does is looked at later
+            watched.progress_ns = now_ns  # it begins anew; what it does is looked at later
             watched.stat_ns = 0
             return watched.change(RankState.RUNNING, now_ns)
-        if watched.standing is None or not watched.is_exact:
+        if watched.current_ops is None or not watched.is_exact:
             self._stand(watched, now_ns)
-        if watched.standing is not None and watched.standing.prompt is not None:
+        if watched.current_ops is not None and watched.current_ops.prompt is not None:
             return self._sit(watched, now_ns)
-        if watched.standing is not None and watched.standing.is_waiting:
+        if watched.current_ops is not None and watched.current_ops.is_waiting:
             return watched.change(RankState.WAITING, now_ns)
         return False
 
@@ -365,7 +367,7 @@ class Roster:
             return
         if now_ns - watched.stat_ns >= _FRESH_NS:
             self._read_stat(watched, now_ns)
-        if watched.standing is None and now_ns - watched.looked_ns >= _FRESH_NS:
+        if watched.current_ops is None and now_ns - watched.looked_ns >= _FRESH_NS:
             self._stand(watched, now_ns)
 
     def _stand(self, watched: WatchedRank, now_ns: int, *, exactly: bool = False) -> None:
@@ -373,18 +375,20 @@ class Roster:
         if watched.record is None:
             return
         try:
-            watched.is_exact = now_ns - watched.moved_ns >= _UNMOVED_NS
+            watched.is_exact = now_ns - watched.progress_ns >= _NO_PROGRESS_NS
             if (
                 not watched.is_exact and not exactly
             ):  # the op it is in now is over when anybody reads of it
-                watched.standing = Standing(watched.record.glance(), False, watched.record.groups())
+                watched.current_ops = CurrentOps(
+                    watched.record.glance(), False, watched.record.groups()
+                )
             else:
-                watched.standing = watched.record.standing()
+                watched.current_ops = watched.record.current_ops()
         except RecordError:
             return
         watched.seqs = tuple(
             (group.desc or group.name, far.issued_seq)
-            for group, far in watched.standing.groups
+            for group, far in watched.current_ops.groups
             if far.closed_ns is None
         )
 
@@ -446,15 +450,15 @@ class Roster:
                 what, where, *_ = read_exit_text(words)
                 if how == "raised":
                     said = raised(what, where)
-                if watched.record.standing().prompt is not None:
+                if watched.record.current_ops().prompt is not None:
                     at_prompt = " at the prompt of its debugger"
         state, why = shown_end(end, said=said, has_left=how in ("left", "returned"))
         if state is RankState.DEAD:
             why += at_prompt
         watched.change(state, now_ns, why, watched.site if why else "")
-        if watched.record is not None and watched.standing is None:
+        if watched.record is not None and watched.current_ops is None:
             with suppress(RecordError):
-                watched.standing = watched.record.standing()
+                watched.current_ops = watched.record.current_ops()
 
 
 def _describe(watched: WatchedRank, outcome: Outcome, now_ns: int) -> RankEnd:

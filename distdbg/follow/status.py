@@ -23,7 +23,7 @@ class RankStatus:
     progress_age_s: float = 0.0
     """Since it last began or ended an op."""
     last_number: int = 0
-    """Of the op it issued last, as its record counts."""
+    """The number of the op that it issued last, as its record counts."""
     seqs: tuple[tuple[str, int], ...] = ()
     """Per group: its name and the collective issued last."""
     op: str = ""

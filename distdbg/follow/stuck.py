@@ -44,24 +44,22 @@ from distdbg.record.rank_state import RankState
 _BURNS: Final = 0.3
 _IDLE: Final = 0.05
 #: Threads that are named beside the main one.
-_MOST_OTHERS: Final = 2
+_MAX_OTHERS: Final = 2
 #: Where the kernel lets a process wait in flock, lockf and fcntl.
 FILE_LOCKS: Final = frozenset(("flock_lock_inode_wait", "locks_lock_inode_wait", "fcntl_setlk"))
 #: The line of `threading` where one waits for another thread without a limit.
 _WITHOUT_LIMIT: Final = ("waiter.acquire()",)
-#: Of the standard library, where a lock is all that is waited for.
+#: Functions of the standard library that wait for a lock and nothing else.
 _TAKES_LOCK: Final = frozenset(("__enter__", "acquire"))
 
 #: The modules in which one waits for what processes of its own work on.
 _OF_WORKERS: Final = ("of pool.py", "of _base.py")
-#: Of a store: they wait until a key is there.
+#: Methods of a store that wait until a key is there.
 _KEY_WAITS: Final = ("get", "wait")
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at a process."""
-
     at_ns: int
     letter: str
     """Its state as ps shows it."""
@@ -69,13 +67,13 @@ class Look:
     thread: MainThread | None
     stacks: RankStacks | None
     lock_holder: str = ""
-    """Who holds the file lock that it waits for: 'rank 3', 'pid 812 (rsync)'; '' where nobody knows."""
+    """The holder of the file lock that it waits for: 'rank 3', 'pid 812 (rsync)'; '': not known."""
     dead_child: str = ""
     """'4711 (loader) was killed by SIGSEGV'; ''."""
     awaited_child: str = ""
     """'4711 (sort), which sleeps (pipe_read)': of a process that waits for the end of one; ''."""
     sender: str = ""
-    """Who is to send what it reads: 'rank 0 (127.0.0.1:38211)'; '' where it reads from no connection."""
+    """The sender of what it reads: 'rank 0 (127.0.0.1:38211)'; '' where it reads from no connection."""
     are_children_locked: bool = False
     """Whether all of its child processes wait for locks."""
 
@@ -104,7 +102,7 @@ def judge(first: Look, second: Look, own_package: str) -> StuckJudgement:
         if _waits_for_key(main, own_package):
             return StuckJudgement(RankState.ASLEEP, STORE_KEY, site)
         return StuckJudgement(RankState.WAITING, site=site)
-    burn = _burn(first, second)
+    burn = (second.cpu_s - first.cpu_s) / max((second.at_ns - first.at_ns) / 1e9, 1e-3)
     # On a host with more to do than cores a rank that burns gets little; but it always wants more.
     is_busy = burn >= _BURNS or (first.letter == second.letter == "R" and burn > _IDLE)
     if _is_collecting(second):
@@ -162,10 +160,6 @@ def _is_collecting(look: Look) -> bool:
     """Whether it is one call that always returns."""
     holder = _holder(look)
     return holder is not None and any(f.function.startswith("gc_collect") for f in holder.inner)
-
-
-def _burn(first: Look, second: Look) -> float:
-    return (second.cpu_s - first.cpu_s) / max((second.at_ns - first.at_ns) / 1e9, 1e-3)
 
 
 def _is_ours(thread: ThreadStack, own_package: str) -> bool:
@@ -275,7 +269,7 @@ def _others(first: Look, second: Look, own_package: str, *, with_libraries: bool
         if frame and not frame.file.startswith(own_package) and not is_library(frame.file):
             name = thread.name or str(thread.thread_id)
             found.append(f"{OTHER_THREAD}{name!r} is at {frame}{library}")
-    return "".join(found[:_MOST_OTHERS])
+    return "".join(found[:_MAX_OTHERS])
 
 
 def _sleep(first: Look, second: Look) -> str:

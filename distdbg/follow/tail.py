@@ -26,13 +26,13 @@ from distdbg.record.format import EventType, Flag, Status
 from distdbg.record.reader import RecordFile
 
 #: How far back the last op is looked for; before it are marks, spans and findings only.
-_MOST_NOTES = 64
+_MAX_NOTES = 64
 #: How many of the last entries are searched for an op that went well: as a rule the first few have one.
 _LATEST = (16, 1024)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CurrentOps:
     """Where a rank stands in its program, as far as its record says."""
 
     op: OpEntry | None
@@ -43,9 +43,9 @@ class Standing:
     in_flight: tuple[OpEntry, ...] = ()
     """All that have not ended."""
     waits: tuple[WorkWaitEntry, ...] = ()
-    """Of all threads that wait for an op which they had begun earlier."""
+    """The waits of all threads for ops that they had begun earlier."""
     wait: WorkWaitEntry | None = None
-    """Of a thread that waits for `op`, which it had begun earlier."""
+    """The wait of a thread for `op`, which it had begun earlier."""
 
     @property
     def prompt(self) -> OpEntry | None:
@@ -95,21 +95,21 @@ class TailedRecord(RecordFile):
         super().__init__(path, salvage=True)
         self.name = path.name
         self.inode = inode
-        self._standing: tuple[Pulse, Standing] | None = None
+        self._current_ops: tuple[Pulse, CurrentOps] | None = None
         self._last_op: OpEntry | None = None
         self._past = Past()
 
-    def standing(self) -> Standing:
+    def current_ops(self) -> CurrentOps:
         """Where the rank stands. Kept until it moves. Costs up to some milliseconds."""
         pulse = self.pulse()
-        if self._standing is None or self._standing[0] != pulse:
-            self._standing = pulse, self._find_standing()
-        return self._standing[1]
+        if self._current_ops is None or self._current_ops[0] != pulse:
+            self._current_ops = pulse, self._find_current_ops()
+        return self._current_ops[1]
 
     def glance(self) -> OpEntry | None:
         """The op issued last, by few reads."""
         last = self.pulse().last_number
-        for number in range(last, max(0, last - _MOST_NOTES), -1):
+        for number in range(last, max(0, last - _MAX_NOTES), -1):
             event = self.event(number)
             if isinstance(event, OpEntry):
                 self._last_op = event
@@ -162,17 +162,19 @@ class TailedRecord(RecordFile):
         op = self.event(number)
         return isinstance(op, OpEntry) and op.ended_ns is None
 
-    def _find_standing(self) -> Standing:
+    def _find_current_ops(self) -> CurrentOps:
         groups = self.groups()
         unended = self.in_flight()
         waits = {wait.number: wait for wait in self.work_waits()}
         waiting = [op for op in unended if not op.is_async or op.number in waits]
         if waiting:
             wait = waits.get(waiting[-1].number)
-            return Standing(waiting[-1], True, groups, tuple(unended), tuple(waits.values()), wait)
+            return CurrentOps(
+                waiting[-1], True, groups, tuple(unended), tuple(waits.values()), wait
+            )
         if unended:
-            return Standing(unended[-1], True, groups, tuple(unended), tuple(waits.values()))
-        return Standing(self.glance(), False, groups)
+            return CurrentOps(unended[-1], True, groups, tuple(unended), tuple(waits.values()))
+        return CurrentOps(self.glance(), False, groups)
 
 
 class RecordTail:

@@ -11,13 +11,13 @@ from distdbg.follow.process_ends import Life
 from distdbg.follow.processes import ProcessStat
 from distdbg.follow.stacks import RankStacks, find_site
 from distdbg.follow.status import RankStatus
-from distdbg.follow.tail import Standing, TailedRecord
+from distdbg.follow.tail import CurrentOps, TailedRecord
 from distdbg.record.ends import RankEnd
 from distdbg.record.entries import OpEntry, Pulse, RecordedFrame
 from distdbg.record.join_calls import CALL, JoinCall
 from distdbg.record.rank_list import read_ranks
 from distdbg.record.rank_state import RankState
-from distdbg.view.op_names import with_comm
+from distdbg.view.short_words import with_comm
 
 #: After which a process without a record is asked about.
 _STARTS_NS = 10 * 10**9
@@ -48,7 +48,7 @@ class WatchedRank:
     life: Life | None = None
     record: TailedRecord | None = None
     pulse: Pulse | None = None
-    moved_ns: int = 0
+    progress_ns: int = 0
     """When it last began or ended an op, as far as it was seen."""
     longest_gap_ns: int = 0
     """The longest time between two ops that it has come out of, as far as it was seen."""
@@ -78,9 +78,9 @@ class WatchedRank:
     """When it was last seen to stand."""
     looked_ns: int = 0
     """When it was last looked at closely."""
-    standing: Standing | None = None
+    current_ops: CurrentOps | None = None
     is_exact: bool = False
-    """Whether `standing` was looked for after the rank had stopped moving."""
+    """Whether `current_ops` was looked for after the rank had stopped moving."""
     seqs: tuple[tuple[str, int], ...] = field(default=())
     join: JoinCall | None = None
     """Its call of init_process_group, as long as it has no record."""
@@ -96,9 +96,9 @@ class WatchedRank:
     def move(self, now_ns: int) -> None:
         """It has begun or ended an op."""
         is_own = self.state not in (RankState.WAITING, RankState.DEBUGGED, RankState.STARTING)
-        if is_own and not self.is_resting and self.rested_ns < self.moved_ns:
-            self.longest_gap_ns = max(self.longest_gap_ns, now_ns - self.moved_ns)
-        self.moved_ns = now_ns
+        if is_own and not self.is_resting and self.rested_ns < self.progress_ns:
+            self.longest_gap_ns = max(self.longest_gap_ns, now_ns - self.progress_ns)
+        self.progress_ns = now_ns
 
     def change(self, state: RankState, now_ns: int, why: str = "", site: str = "") -> bool:
         """Enter a state; True when it is another one than before."""
@@ -107,7 +107,7 @@ class WatchedRank:
         self.why, self.site, self.stacks = why, site, None
         if state is self.state:
             return False
-        is_same_work = {state, self.state} == _ON_CPU and self.since_ns >= self.moved_ns
+        is_same_work = {state, self.state} == _ON_CPU and self.since_ns >= self.progress_ns
         self.state = state
         if not is_same_work:
             self.since_ns = now_ns
@@ -136,12 +136,12 @@ class WatchedRank:
         """What is known now, as it was last looked at."""
         if self.is_joining and self.join is not None:
             return self._row_of_joining(self.join, now_ns)
-        op = self.standing.op if self.standing else None
-        is_in = bool(self.standing and self.standing.is_in)
-        if self.standing and self.standing.prompt is not None:
-            op = next((one for one in self.standing.in_flight if not one.is_prompt), None)
+        op = self.current_ops.op if self.current_ops else None
+        is_in = bool(self.current_ops and self.current_ops.is_in)
+        if self.current_ops and self.current_ops.prompt is not None:
+            op = next((one for one in self.current_ops.in_flight if not one.is_prompt), None)
         site = self.site
-        where = self.standing.site if self.standing else None
+        where = self.current_ops.site if self.current_ops else None
         # A process that is stopped outside any op is not at the line of the op that it called before.
         is_elsewhere = self.state in (RankState.STOPPED, RankState.TRACED) and not is_in
         if not site and where is not None and not is_elsewhere:
@@ -153,7 +153,7 @@ class WatchedRank:
             state=self.state,
             attempt=self.attempt,
             state_age_s=round(max(0, now_ns - self.since_ns) / 1e9, 3),
-            progress_age_s=round(max(0, now_ns - self.moved_ns) / 1e9, 3),
+            progress_age_s=round(max(0, now_ns - self.progress_ns) / 1e9, 3),
             last_number=self.pulse.last_number if self.pulse else 0,
             seqs=self.seqs,
             op=_called(op) if op is not None and is_in else "",
@@ -191,7 +191,7 @@ class WatchedRank:
 
 
 def _called(op: OpEntry) -> str:
-    """With the words that the program, or what called it for the program, has for it."""
+    """Name an op with the words that the program, or what called it for the program, has for it."""
     return with_comm(name_op(op), "" if op.is_prompt else op.comm)
 
 
@@ -215,7 +215,7 @@ def _peer(op: OpEntry) -> str:
 
 @lru_cache(64)
 def ranks_of(text: str) -> tuple[int, ...]:
-    """Of a group, by their rank there; () when the record does not tell."""
+    """The ranks of a group, by their rank there; () when the record does not tell."""
     try:
         return tuple(read_ranks(text))
     except ValueError:

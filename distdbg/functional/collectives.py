@@ -11,7 +11,7 @@ from typing import Any
 
 from distdbg.errors import UsageError
 from distdbg.functional.arguments import GroupLike, OpLike, array_of, dim_of, group_of, reduce_op_of
-from distdbg.functional.op import carry_out
+from distdbg.functional.op import OpRequest, carry_out
 from distdbg.ops.call import WORDS_SHIFT, Variant
 from distdbg.ops.reduce_op import ReduceOp
 from distdbg.runtime.api import calls
@@ -41,16 +41,9 @@ def all_reduce(
     def gradient(grad: Array) -> tuple[Array]:
         return (weigh(what, reduce_op, all_reduce(grad, group=pg), pg.size()),)
 
-    return carry_out(
-        name=what,
-        group=pg,
-        calls=[calls.all_reduce(array, reduce_op, output=out)],
-        inputs=[array],
-        finish=lambda: out,
-        gradient=gradient,
-        async_op=async_op,
-        timeout=timeout,
-    )
+    all_calls = [calls.all_reduce(array, reduce_op, output=out)]
+    request = OpRequest(what, pg, async_op, timeout)
+    return carry_out(request, all_calls, [array], lambda: out, gradient)
 
 
 def reduce(
@@ -73,15 +66,10 @@ def reduce(
     def gradient(grad: Array) -> tuple[Array]:
         return (weigh(what, reduce_op, broadcast(grad, group=pg, group_src=root), pg.size()),)
 
+    all_calls = [calls.reduce(pg.size(), pg.rank(), array, root, reduce_op, output=out)]
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(
-        name=what,
-        group=pg,
-        calls=[calls.reduce(pg.size(), pg.rank(), array, root, reduce_op, output=out)],
-        inputs=[array],
-        finish=lambda: out if is_root else zeros_like(array),
-        gradient=gradient,
-        async_op=async_op,
-        timeout=timeout,
+        request, all_calls, [array], lambda: out if is_root else zeros_like(array), gradient
     )
 
 
@@ -99,15 +87,14 @@ def broadcast(
     pg, array = group_of(what, group), array_of(what, tensor)
     root = to_group_rank(pg, what, "src", src, group_src)
     out = copy_of(array) if pg.rank() == root else empty_like(array, array.shape)
+    all_calls = [calls.broadcast(pg.size(), out, root)]
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(
-        name=what,
-        group=pg,
-        calls=[calls.broadcast(pg.size(), out, root)],
-        inputs=[array],
-        finish=lambda: out,
-        gradient=lambda grad: (reduce(grad, group=pg, group_dst=root),),
-        async_op=async_op,
-        timeout=timeout,
+        request,
+        all_calls,
+        [array],
+        lambda: out,
+        lambda grad: (reduce(grad, group=pg, group_dst=root),),
     )
 
 
@@ -136,15 +123,10 @@ def all_gather(
     if dim:
         call.agreed = {"gather_dim": dim}
         call.add_extra(dim << WORDS_SHIFT)
+    all_calls = [call]
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(
-        name=what,
-        group=pg,
-        calls=[call],
-        inputs=[array],
-        finish=lambda: join_along(out, dim) if dim else out,
-        gradient=gradient,
-        async_op=async_op,
-        timeout=timeout,
+        request, all_calls, [array], lambda: join_along(out, dim) if dim else out, gradient
     )
 
 
@@ -173,16 +155,9 @@ def reduce_scatter(
     def gradient(grad: Array) -> tuple[Array]:
         return (weigh(what, reduce_op, all_gather(grad, dim, pg), size),)
 
-    return carry_out(
-        name=what,
-        group=pg,
-        calls=[calls.reduce_scatter_single(size, out, source, reduce_op, None, what)],
-        inputs=[array],
-        finish=lambda: out,
-        gradient=gradient,
-        async_op=async_op,
-        timeout=timeout,
-    )
+    all_calls = [calls.reduce_scatter_single(size, out, source, reduce_op, None, what)]
+    request = OpRequest(what, pg, async_op, timeout)
+    return carry_out(request, all_calls, [array], lambda: out, gradient)
 
 
 def all_to_all(
@@ -229,16 +204,8 @@ def _exchange(
         return (_exchange(what, grad, parts, rows, pg, False, None),)
 
     call = calls.all_to_all_single(pg.size(), pg.rank(), out, array, rows, parts, name=what)
-    return carry_out(
-        name=what,
-        group=pg,
-        calls=[call],
-        inputs=[array],
-        finish=lambda: out,
-        gradient=gradient,
-        async_op=async_op,
-        timeout=timeout,
-    )
+    request = OpRequest(what, pg, async_op, timeout)
+    return carry_out(request, [call], [array], lambda: out, gradient)
 
 
 def permute(
@@ -271,16 +238,8 @@ def permute(
     call = calls.all_to_all_single(size, rank, out.reshape(-1), flat, rows, parts, name=what)
     call.agreed = {"dst": order, "shape": list(array.shape) or [1]}
     call.add_extra(Variant.PERMUTE)
-    return carry_out(
-        name=what,
-        group=pg,
-        calls=[call],
-        inputs=[array],
-        finish=lambda: out,
-        gradient=lambda grad: (permute(grad, back, pg),),
-        async_op=async_op,
-        timeout=timeout,
-    )
+    request = OpRequest(what, pg, async_op, timeout)
+    return carry_out(request, [call], [array], lambda: out, lambda grad: (permute(grad, back, pg),))
 
 
 def _splits(what: str, side: str, splits: Sequence[int]) -> list[int]:

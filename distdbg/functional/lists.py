@@ -17,7 +17,7 @@ from distdbg.functional.arguments import (
     reduce_op_of,
 )
 from distdbg.functional.collectives import weigh
-from distdbg.functional.op import carry_out
+from distdbg.functional.op import OpRequest, carry_out
 from distdbg.ops.reduce_op import ReduceOp
 from distdbg.runtime.api import calls
 from distdbg.runtime.api.arguments import Array, check_one_dtype
@@ -33,15 +33,14 @@ def all_gather_list(
     what = "all_gather_list"
     pg, array = group_of(what, group), array_of(what, tensor)
     outs = tuple(empty_like(array, array.shape) for _ in range(pg.size()))
+    all_calls = [calls.all_gather(pg.size(), pg.rank(), outs, array, name=what)]
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(
-        name=what,
-        group=pg,
-        calls=[calls.all_gather(pg.size(), pg.rank(), outs, array, name=what)],
-        inputs=[array],
-        finish=lambda: outs,
-        gradient=lambda *grads: (reduce_scatter_list(grads, group=pg),),
-        async_op=async_op,
-        timeout=timeout,
+        request,
+        all_calls,
+        [array],
+        lambda: outs,
+        lambda *grads: (reduce_scatter_list(grads, group=pg),),
     )
 
 
@@ -70,16 +69,9 @@ def reduce_scatter_list(
         grads = all_gather_list(grad, pg)
         return tuple(weigh(what, reduce_op, each, size) for each in grads)
 
-    return carry_out(
-        name=what,
-        group=pg,
-        calls=[calls.reduce_scatter(size, rank, out, arrays, reduce_op, name=what)],
-        inputs=arrays,
-        finish=lambda: out,
-        gradient=gradient,
-        async_op=async_op,
-        timeout=timeout,
-    )
+    all_calls = [calls.reduce_scatter(size, rank, out, arrays, reduce_op, name=what)]
+    request = OpRequest(what, pg, async_op, timeout)
+    return carry_out(request, all_calls, arrays, lambda: out, gradient)
 
 
 def all_to_all_list(
@@ -95,15 +87,10 @@ def all_to_all_list(
     arrays = arrays_of(what, tensors, pg.size())
     check_alike(what, arrays)
     outs = tuple(empty_like(array, array.shape) for array in arrays)
+    all_calls = [calls.all_to_all(pg.size(), pg.rank(), outs, arrays, name=what)]
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(
-        name=what,
-        group=pg,
-        calls=[calls.all_to_all(pg.size(), pg.rank(), outs, arrays, name=what)],
-        inputs=arrays,
-        finish=lambda: outs,
-        gradient=lambda *grads: all_to_all_list(grads, pg),
-        async_op=async_op,
-        timeout=timeout,
+        request, all_calls, arrays, lambda: outs, lambda *grads: all_to_all_list(grads, pg)
     )
 
 
@@ -122,17 +109,14 @@ def gather(
     root = to_group_rank(pg, what, "dst", dst, group_dst, default=0)
     size, rank = pg.size(), pg.rank()
     outs = [empty_like(array, array.shape) for _ in range(size)] if rank == root else None
+    all_calls = [calls.gather(size, rank, array, outs, root)]
+    request = OpRequest(what, pg, async_op, timeout)
     return carry_out(
-        name=what,
-        group=pg,
-        calls=[calls.gather(size, rank, array, outs, root)],
-        inputs=[array],
-        finish=lambda: (
-            tuple(outs) if outs is not None else tuple(zeros_like(array) for _ in range(size))
-        ),
-        gradient=lambda *grads: (scatter(grads, group=pg, group_src=root),),
-        async_op=async_op,
-        timeout=timeout,
+        request,
+        all_calls,
+        [array],
+        lambda: tuple(outs) if outs is not None else tuple(zeros_like(array) for _ in range(size)),
+        lambda *grads: (scatter(grads, group=pg, group_src=root),),
     )
 
 
@@ -170,16 +154,9 @@ def scatter(
     def gradient(grad: Array) -> Sequence[Array]:
         return tuple(gather(grad, group=pg, group_dst=root)[: len(arrays)])
 
-    return carry_out(
-        name=what,
-        group=pg,
-        calls=[calls.scatter(size, rank, out, arrays if rank == root else None, root)],
-        inputs=arrays,
-        finish=lambda: out,
-        gradient=gradient,
-        async_op=async_op,
-        timeout=timeout,
-    )
+    all_calls = [calls.scatter(size, rank, out, arrays if rank == root else None, root)]
+    request = OpRequest(what, pg, async_op, timeout)
+    return carry_out(request, all_calls, arrays, lambda: out, gradient)
 
 
 # --- several arrays in one block ------------------------------------------------------------------
@@ -203,19 +180,12 @@ def all_reduce_coalesced(
         summed = all_reduce_coalesced(grads, group=pg)
         return tuple(weigh(what, reduce_op, each, pg.size()) for each in summed)
 
-    return carry_out(
-        name=what,
-        group=pg,
-        calls=[
-            calls.all_reduce(array, reduce_op, output=out, name=what)
-            for array, out in zip(arrays, outs, strict=True)
-        ],
-        inputs=arrays,
-        finish=lambda: outs,
-        gradient=gradient,
-        async_op=async_op,
-        timeout=timeout,
-    )
+    all_calls = [
+        calls.all_reduce(array, reduce_op, output=out, name=what)
+        for array, out in zip(arrays, outs, strict=True)
+    ]
+    request = OpRequest(what, pg, async_op, timeout)
+    return carry_out(request, all_calls, arrays, lambda: outs, gradient)
 
 
 def all_gather_into_tensor_coalesced(
@@ -238,19 +208,12 @@ def all_gather_into_tensor_coalesced(
         made: Sequence[Array] = reduce_scatter_tensor_coalesced(grads, scatter_dim=dims, group=pg)
         return made
 
-    return carry_out(
-        name=what,
-        group=pg,
-        calls=[
-            calls.all_gather_single(size, rank, out, array, None, what)
-            for array, out in zip(arrays, outs, strict=True)
-        ],
-        inputs=arrays,
-        finish=lambda: outs,
-        gradient=gradient,
-        async_op=async_op,
-        timeout=timeout,
-    )
+    all_calls = [
+        calls.all_gather_single(size, rank, out, array, None, what)
+        for array, out in zip(arrays, outs, strict=True)
+    ]
+    request = OpRequest(what, pg, async_op, timeout)
+    return carry_out(request, all_calls, arrays, lambda: outs, gradient)
 
 
 def reduce_scatter_tensor_coalesced(
@@ -290,16 +253,9 @@ def reduce_scatter_tensor_coalesced(
         joined = all_gather_into_tensor_coalesced(grads, pg)
         return tuple(weigh(what, reduce_op, each, size) for each in joined)
 
-    return carry_out(
-        name=what,
-        group=pg,
-        calls=[
-            calls.reduce_scatter_single(size, out, array, reduce_op, None, what)
-            for array, out in zip(arrays, outs, strict=True)
-        ],
-        inputs=arrays,
-        finish=lambda: outs,
-        gradient=gradient,
-        async_op=async_op,
-        timeout=timeout,
-    )
+    all_calls = [
+        calls.reduce_scatter_single(size, out, array, reduce_op, None, what)
+        for array, out in zip(arrays, outs, strict=True)
+    ]
+    request = OpRequest(what, pg, async_op, timeout)
+    return carry_out(request, all_calls, arrays, lambda: outs, gradient)

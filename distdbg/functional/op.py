@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -74,16 +74,21 @@ def wait_tensor(tensor: Any) -> Any:
     return tensor.wait() if isinstance(tensor, Result) else tensor
 
 
+class OpRequest(NamedTuple):
+    """How an op was asked for."""
+
+    name: str
+    group: ProcessGroup
+    async_op: bool
+    timeout: Timeout
+
+
 def carry_out(
-    *,
-    name: str,
-    group: ProcessGroup,
+    request: OpRequest,
     calls: Sequence[Call],
     inputs: Sequence[Array],
     finish: Callable[[], Any],
     gradient: Callable[..., Sequence[Any]],
-    async_op: bool,
-    timeout: Timeout,
 ) -> Any:
     """Run the op and return its array or arrays; a Result with `async_op`.
 
@@ -92,6 +97,7 @@ def carry_out(
         finish: After the op: an array, or a tuple of them.
         gradient: From the gradients of the outputs to those of the inputs, by functional ops again.
     """
+    name, group, async_op, timeout = request
     if group.collector is not None:
         raise UsageError(
             f"functional.{name} was called inside a coalescing block, at the end of which ops start",

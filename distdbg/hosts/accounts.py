@@ -1,12 +1,11 @@
-"""Where the ranks of each host wait, on its way to the root; and the root's probes, on their way down. Pure.
+"""Accounts of where the ranks of each host wait, on their way to the root; requests for new ones, down. Pure.
 
 An account is what one host says of its ranks (`judging.account`); here it is only carried. Of each host the
 last one goes up, and no more than a bounded number of bytes at a time.
 
-Rows of several hosts were never true at one moment by themselves. Before the root acts on what it takes
-from them, it sends a probe; a host answers with an account made after the probe had come. Who stands there
-as before had come to stand there before the probe was sent, and stood there when it came: so all did at
-once, and no clock was needed.
+Accounts of several hosts were made at different moments. Before the root acts on them it sends a request, and
+each host answers with an account made after the request had come. A rank that waits in the same op in both
+accounts waited there when the request was sent: so all of them did at one moment, and no clock was needed.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 #: What one host may say; what is longer is cut where it is made.
-MOST_ACCOUNT_NBYTES: Final = 64 << 10
+MAX_ACCOUNT_NBYTES: Final = 64 << 10
 #: What goes up a link at once.
-_MOST_BATCH_NBYTES: Final = 256 << 10
-_MOST_HOSTS: Final = 1 << 16
-_MOST_RANKS: Final = 64
-_MOST_NUMBER: Final = 1 << 62
+_MAX_BATCH_NBYTES: Final = 256 << 10
+_MAX_HOSTS: Final = 1 << 16
+_MAX_RANKS: Final = 64
+_MAX_NUMBER: Final = 1 << 62
 
 
 class HostAccountState(NamedTuple):
     """The last account of one host."""
 
     node: int
-    vouch: int
-    """It was made after this probe had come to the host."""
+    request: int
+    """The number of the last request that had come to the host when it was made."""
     made_ns: int
     """When it was made, on the clock of whoever holds it: not earlier than in truth."""
     account: dict[str, Any]
@@ -38,25 +37,25 @@ class HostAccountState(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Vouch:
-    """A probe of the root: say again where your ranks stand."""
+class AccountRequest:
+    """A request of the root for a new account of every host."""
 
     number: int = 0
     ranks: tuple[int, ...] = ()
-    """Those that are about to be blamed."""
+    """Those that are about to be named as the cause."""
 
-    def next(self, ranks: Iterable[int]) -> Vouch:
-        return Vouch(self.number + 1, tuple(ranks)[:_MOST_RANKS])
+    def next(self, ranks: Iterable[int]) -> AccountRequest:
+        return AccountRequest(self.number + 1, tuple(ranks)[:_MAX_RANKS])
 
     def to_json(self) -> list[int]:
         return [self.number, *self.ranks]
 
     @classmethod
-    def from_json(cls, found: object) -> Vouch:
+    def from_json(cls, found: object) -> AccountRequest:
         """ValueError for what is none."""
-        if not isinstance(found, list) or not 0 < len(found) <= _MOST_RANKS + 1:
+        if not isinstance(found, list) or not 0 < len(found) <= _MAX_RANKS + 1:
             raise ValueError("not a probe")
-        if not all(type(one) is int and 0 <= one < _MOST_NUMBER for one in found):
+        if not all(type(one) is int and 0 <= one < _MAX_NUMBER for one in found):
             raise ValueError("not a probe")
         return cls(found[0], tuple(found[1:]))
 
@@ -76,12 +75,12 @@ class Accounts:
     def has_due(self) -> bool:
         return bool(self._due)
 
-    def put(self, node: int, account: dict[str, Any], vouch: int, made_ns: int) -> None:
+    def put(self, node: int, account: dict[str, Any], request: int, made_ns: int) -> None:
         """The newest of a host; ValueError when it is too long."""
         nbytes = len(json.dumps(account))
-        if nbytes > MOST_ACCOUNT_NBYTES:
-            raise ValueError(f"an account holds at most {MOST_ACCOUNT_NBYTES:,} bytes")
-        self._put(HostAccountState(node, vouch, made_ns, account, nbytes))
+        if nbytes > MAX_ACCOUNT_NBYTES:
+            raise ValueError(f"an account holds at most {MAX_ACCOUNT_NBYTES:,} bytes")
+        self._put(HostAccountState(node, request, made_ns, account, nbytes))
 
     def forget(self) -> None:
         """Another parent: it has nothing."""
@@ -95,10 +94,10 @@ class Accounts:
         for node in list(self._due):
             told = self._told[node]
             nbytes += told.nbytes
-            if batch and nbytes > _MOST_BATCH_NBYTES:
+            if batch and nbytes > _MAX_BATCH_NBYTES:
                 break
             del self._due[node]
-            batch.append([node, told.vouch, max(0, now_ns - told.made_ns), told.account])
+            batch.append([node, told.request, max(0, now_ns - told.made_ns), told.account])
         return batch
 
     def take(self, batch: object, now_ns: int) -> bool:
@@ -107,10 +106,10 @@ class Accounts:
             raise ValueError("not accounts")
         for one in batch:
             match one:
-                case [int() as node, int() as vouch, int() as age_ns, dict() as account] if (
-                    0 <= node < _MOST_HOSTS and vouch >= 0 and 0 <= age_ns < _MOST_NUMBER
+                case [int() as node, int() as request, int() as age_ns, dict() as account] if (
+                    0 <= node < _MAX_HOSTS and request >= 0 and 0 <= age_ns < _MAX_NUMBER
                 ):
-                    self.put(node, account, vouch, now_ns - age_ns)
+                    self.put(node, account, request, now_ns - age_ns)
                 case _:
                     raise ValueError("not an account")
         return bool(batch)

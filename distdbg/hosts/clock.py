@@ -33,7 +33,7 @@ class Offset(NamedTuple):
         return Offset(self.offset_ns + parent.offset_ns, self.error_ns + parent.error_ns)
 
 
-#: Of the root itself.
+#: The offset of the root itself.
 HERE: Final = Offset(0, 1)
 
 

@@ -34,16 +34,14 @@ Schema = tuple["RowColumn", ...]
 #: As long as a time has just been.
 SNAP_NS: Final = 500_000_000
 UNIT_NS: Final = 100_000_000
-MOST_ROWS: Final = 1 << 16
-MOST_KEY: Final = 1 << 24
-MOST_TEXT: Final = 400
-MOST_NUMBERS: Final = 64
-_MOST_NUMBER: Final = 1 << 62
+MAX_ROWS: Final = 1 << 16
+MAX_KEY: Final = 1 << 24
+MAX_TEXT: Final = 400
+MAX_NUMBERS: Final = 64
+_MAX_NUMBER: Final = 1 << 62
 
 
 class RowColumn(Enum):
-    """What the cells of a column are."""
-
     NUMBER = "number"
     TEXT = "text"
     TIME = "time"
@@ -119,7 +117,7 @@ def decode(schema: Schema, batch: object, bases: Mapping[int, Row], now_ns: int)
         case _:
             raise BadBatch("not a batch")
     keys = _unpack_keys(packed_keys)
-    if not all(isinstance(text, str) and len(text) <= MOST_TEXT for text in texts):
+    if not all(isinstance(text, str) and len(text) <= MAX_TEXT for text in texts):
         raise BadBatch("a text is none, or too long")
     blank = tuple(BLANK[column] for column in schema)
     olds = list(zip(*(bases.get(key, blank) for key in keys), strict=True))
@@ -228,7 +226,7 @@ def _decode_numbers(
 ) -> list[tuple[int, ...]]:
     counts = [len(base) + value for base, value in zip(old, more, strict=True)]
     most = max(counts)
-    if min(counts) < 0 or most > MOST_NUMBERS:
+    if min(counts) < 0 or most > MAX_NUMBERS:
         raise BadBatch("too many numbers")
     rest = iter(rest)
     columns = [_unpack(next(rest, None), len(counts)) for _ in range(most)]
@@ -270,7 +268,7 @@ def _unpack(packed: object, count: int) -> list[int] | None:
         return None
     if not isinstance(packed, list) or not set(map(type, packed)) <= {int}:
         raise BadBatch("a column is missing, or holds what is no number")
-    if min(packed) < -_MOST_NUMBER or max(packed) > _MOST_NUMBER:
+    if min(packed) < -_MAX_NUMBER or max(packed) > _MAX_NUMBER:
         raise BadBatch("a number is too large")
     values: list[int] = []
     if packed[0] == 1:
@@ -304,7 +302,7 @@ def _unpack_keys(packed: list[object]) -> list[int]:
     following = 0
     numbers: list[int] = packed  # type: ignore[assignment]  # checked above
     for gap, length in zip(numbers[::2], numbers[1::2], strict=True):
-        if gap < 0 or not 0 < length <= MOST_ROWS - len(keys) or following + gap > MOST_KEY:
+        if gap < 0 or not 0 < length <= MAX_ROWS - len(keys) or following + gap > MAX_KEY:
             raise BadBatch("too many keys")
         keys += range(following + gap, following + gap + length)
         following += gap + length

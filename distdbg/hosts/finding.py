@@ -27,14 +27,12 @@ _log = logging.getLogger("distdbg.agent")
 _STORE_TIMEOUT_S: Final = 1.0
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
-_MOST_NBYTES: Final = 1024
+_MAX_NBYTES: Final = 1024
 #: It is tried again, and whoever closes a directory waits for its thread.
 _LOOKUP_S: Final = 1.0
 
 
 class Address(NamedTuple):
-    """Where an agent listens."""
-
     address: str
     port: int
 
@@ -69,7 +67,6 @@ class Directory:
         self._thread.start()
 
     def publish(self, node: int, host: str, address: Address) -> None:
-        """Say where this node is."""
         said = {"host": host, "address": address.address, "port": address.port, "pid": os.getpid()}
         with self._lock:
             self._published = (node, json.dumps(said))
@@ -153,7 +150,7 @@ def _close(store: Store) -> None:
 def read_address(value: bytes) -> Address | None:
     """What an agent published; None for what is no such thing."""
     try:
-        match json.loads(value[:_MOST_NBYTES]):
+        match json.loads(value[:_MAX_NBYTES]):
             case {"address": str() as address, "port": int() as port} if 0 < port < 65536:
                 return Address(str(ipaddress.ip_address(address)), port)
     except ValueError:
@@ -182,7 +179,7 @@ def store_folder(url: str) -> str:
     return urlsplit(url).path.strip("/") or "agents"
 
 
-#: Of no host; nothing is sent there.
+#: An address of no host; nothing is sent there.
 _ELSEWHERE: Final = "198.51.100.1"
 
 

@@ -110,7 +110,7 @@ class Gathering:
                 updates.mark(rank, is_slight=True)
 
     def _choose(self, node: int, now_ns: int) -> None:
-        """Whom to believe of this host from now on."""
+        """Choose the link whose rows of this host count from now on."""
         believed = self._believed.get(node)
         telling = [
             (not told.hosts[node].is_lost, told.hosts[node].epoch, told.claimed.get(node, 0), link)

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 PROTOCOL: Final = 1
 #: A frame before the proof; after it a message may be larger.
-MOST_GREETING_NBYTES: Final = 1024
+MAX_GREETING_NBYTES: Final = 1024
 _NONCE_NBYTES: Final = 16
 
 
@@ -45,7 +45,7 @@ class Handshake:
     meeting: str
     """The run and its round: where agents of another one have nothing to say."""
     node: int | None
-    """Of the child that connects; None: this is the parent's end, which learns it."""
+    """The node of the child that connects; None: this is the parent's end, which learns it."""
     is_done: bool = False
     nonce: str = field(default_factory=_nonce)
     _is_parent: bool = False

@@ -11,8 +11,6 @@ from distdbg.hosts.status_rows import LOST, HostStatusRow, RankStatusRow, to_sta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostView:
-    """One host of the job."""
-
     node: int
     host: str
     ranks: tuple[int, ...]

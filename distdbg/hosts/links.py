@@ -13,20 +13,20 @@ import socket
 from collections import deque
 from typing import Final
 
-from distdbg.hosts.handshake import MOST_GREETING_NBYTES, Handshake, NotTrusted
-from distdbg.hosts.messages import MOST_MESSAGE_NBYTES
+from distdbg.hosts.handshake import MAX_GREETING_NBYTES, Handshake, NotTrusted
+from distdbg.hosts.messages import MAX_MESSAGE_NBYTES
 from distdbg.secure.guard import Guard, why_ended
 
 _S: Final = 1_000_000_000
 GREETING_NS: Final = 5 * _S
-#: Who says nothing for as long is taken for dead: pings and pongs go every second.
+#: A peer that says nothing for as long is taken for dead: pings and pongs go every second.
 SILENCE_NS: Final = 5 * _S
 #: No more updates are made for a parent while as much waits for it.
-MOST_WAITING_NBYTES: Final = 64 << 10
+MAX_WAITING_NBYTES: Final = 64 << 10
 #: A link that does not take its orders is cut.
-MOST_STUCK_NBYTES: Final = 4 << 20
+MAX_STUCK_NBYTES: Final = 4 << 20
 #: Nor is one that does not take what its pipes bring: a window of each, and some words.
-MOST_BULK_NBYTES: Final = 8 << 20
+MAX_BULK_NBYTES: Final = 8 << 20
 #: What the kernel takes before it is sent.
 _UNSENT_NBYTES: Final = 64 << 10
 _READ_NBYTES: Final = 64 << 10
@@ -71,7 +71,6 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """Whether both ends have proven themselves."""
         return self.handshake.is_done
 
     @property
@@ -80,7 +79,7 @@ class Link:
 
     @property
     def is_stuck(self) -> bool:
-        return len(self._out) > MOST_WAITING_NBYTES
+        return len(self._out) > MAX_WAITING_NBYTES
 
     @property
     def deadline_ns(self) -> int:
@@ -90,7 +89,6 @@ class Link:
         self._sock.close()
 
     def write(self, message: bytes) -> None:
-        """Queue a frame."""
         self._out += len(message).to_bytes(_LENGTH_NBYTES, "little") + message
 
     def write_bulk(self, message: bytes) -> None:
@@ -102,7 +100,7 @@ class Link:
         """LinkLost when the other end is too slow."""
         if now_ns > self._deadline_ns:
             raise LinkLost("it has been silent for too long")
-        if len(self._out) > MOST_STUCK_NBYTES or self._bulk_nbytes > MOST_BULK_NBYTES:
+        if len(self._out) > MAX_STUCK_NBYTES or self._bulk_nbytes > MAX_BULK_NBYTES:
             raise LinkLost("it does not read")
 
     def flush(self) -> None:
@@ -165,7 +163,7 @@ class Link:
         if len(self._in) < _LENGTH_NBYTES:
             return None
         length = int.from_bytes(self._in[:_LENGTH_NBYTES], "little")
-        if length > (MOST_MESSAGE_NBYTES if self.is_open else MOST_GREETING_NBYTES):
+        if length > (MAX_MESSAGE_NBYTES if self.is_open else MAX_GREETING_NBYTES):
             raise LinkLost(f"it sends a frame of {length:,} bytes", is_wrong=True)
         end = _LENGTH_NBYTES + length
         if len(self._in) < end:

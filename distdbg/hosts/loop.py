@@ -19,10 +19,9 @@ from distdbg.hosts.handshake import Handshake
 from distdbg.hosts.links import NEEDS_TLS, Link, LinkLost, connect, hurry, listen, secure
 from distdbg.hosts.messages import BadMessage
 from distdbg.hosts.node import Node
-from distdbg.hosts.parent_choice import ParentChoice
+from distdbg.hosts.parent_choice import ParentChoice, ancestors
 from distdbg.hosts.pipe_ends import PipeEnd, PipeEnds, PipeMail
 from distdbg.hosts.pipes import PipeKey
-from distdbg.hosts.shape import ancestors
 from distdbg.secure.guard import open_guard
 
 if TYPE_CHECKING:
@@ -32,10 +31,10 @@ _log = logging.getLogger("distdbg.agent")
 
 _S: Final = 1_000_000_000
 _LONGEST_WAIT_NS: Final = _S
-_LEAST_WAIT_NS: Final = 1_000_000
-_MOST_CHILDREN: Final = 1024
-_MOST_STRANGERS: Final = 64
-_MOST_COMPLAINTS: Final = 32
+_MIN_WAIT_NS: Final = 1_000_000
+_MAX_CHILDREN: Final = 1024
+_MAX_STRANGERS: Final = 64
+_MAX_COMPLAINTS: Final = 32
 _CLOSE_S: Final = 2.0
 
 
@@ -167,7 +166,7 @@ class Loop:
             if self._selector.get_key(link).events != events:
                 self._selector.modify(link, events)
             due_ns = min(due_ns, link.deadline_ns + 1)
-        wait_ns = min(_LONGEST_WAIT_NS, max(_LEAST_WAIT_NS, due_ns - now_ns))
+        wait_ns = min(_LONGEST_WAIT_NS, max(_MIN_WAIT_NS, due_ns - now_ns))
         for key, mask in self._selector.select(wait_ns / _S):
             if key.fileobj == self._bell:
                 with contextlib.suppress(BlockingIOError):
@@ -234,7 +233,7 @@ class Loop:
         except OSError:
             return
         strangers = sum(not link.is_open for link in self._links.values())
-        if strangers >= _MOST_STRANGERS or len(self._links) >= _MOST_CHILDREN:
+        if strangers >= _MAX_STRANGERS or len(self._links) >= _MAX_CHILDREN:
             self._complain(f"{peer[0]} is turned away: too many connections")
             sock.close()
             return
@@ -304,7 +303,7 @@ class Loop:
             self._tree.wake_agent()
 
     def _complain(self, text: str) -> None:
-        if text not in self._complaints and len(self._complaints) < _MOST_COMPLAINTS:
+        if text not in self._complaints and len(self._complaints) < _MAX_COMPLAINTS:
             self._complaints.add(text)
             _log.warning("%s", text)
 

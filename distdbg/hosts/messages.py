@@ -2,7 +2,7 @@
 
     up      {"hosts": batch} {"ranks": batch}     what changed (`columns.py`)
             {"ask": order}                        to be numbered by the root
-            {"accounts": [[node, vouch, age in ns, account], ...]}    where ranks wait (`accounts.py`)
+            {"accounts": [[node, request, age in ns, account], ...]}    where ranks wait (`accounts.py`)
             {"keep": [[group, number, why], ...]}     ops that all hosts keep for traces (`tail_sampling.py`)
             {"seen": [number]}                    the last order known here, when a link begins
             {"ping": [a]}
@@ -23,8 +23,8 @@ import json
 import zlib
 from typing import Any, Final
 
-MOST_MESSAGE_NBYTES: Final = 1 << 20
-MOST_INFLATED_NBYTES: Final = 8 << 20
+MAX_MESSAGE_NBYTES: Final = 1 << 20
+MAX_INFLATED_NBYTES: Final = 8 << 20
 _WORTH_DEFLATING: Final = 160
 
 
@@ -45,7 +45,7 @@ def unpack_message(message: bytes) -> dict[str, Any]:
     try:
         if message[:1] == b"z":
             inflating = zlib.decompressobj()
-            text = inflating.decompress(message[1:], MOST_INFLATED_NBYTES)
+            text = inflating.decompress(message[1:], MAX_INFLATED_NBYTES)
             if not inflating.eof or inflating.unused_data:
                 raise BadMessage("a message is cut short, or too long")
         elif message[:1] == b"j":
@@ -61,7 +61,7 @@ def unpack_message(message: bytes) -> dict[str, Any]:
 
 
 def read_whole(value: object, count: int) -> list[int]:
-    """So many whole numbers. BadMessage."""
+    """Read so many whole numbers. BadMessage."""
     if (
         not isinstance(value, list)
         or len(value) != count

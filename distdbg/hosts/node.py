@@ -1,7 +1,7 @@
 """One node of the tree: what comes over its links, what goes out, without a socket or a clock. Pure.
 
     links    attach_parent, attach_child, detach; receive(link, message); send() -> [(link, message)]
-    host     report(rows), put_account(account), request_vouch(ranks),
+    host     report(rows), put_account(account), request_accounts(ranks),
              order(...), orders(), acknowledge(order)
              keeps.keep(...), keeps.take_news()
 
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from distdbg.follow.status import RankStatus
-from distdbg.hosts.accounts import Accounts, HostAccountState, Vouch
+from distdbg.hosts.accounts import AccountRequest, Accounts, HostAccountState
 from distdbg.hosts.clock import HERE, Exchanges, Offset
 from distdbg.hosts.gather import OWN, Gathering
 from distdbg.hosts.messages import (
@@ -30,9 +30,8 @@ from distdbg.hosts.messages import (
     read_whole,
     unpack_message,
 )
-from distdbg.hosts.orders import Do, Order, OrderLog
+from distdbg.hosts.orders import Do, Order, OrderLog, UnnumberedOrder
 from distdbg.hosts.pipes import NoWay, Pipes, PipeTarget
-from distdbg.hosts.remembered import Child, UnnumberedOrder
 from distdbg.hosts.status_rows import (
     HOST_SCHEMA,
     LEFT,
@@ -43,13 +42,13 @@ from distdbg.hosts.status_rows import (
     to_row,
 )
 from distdbg.hosts.tail_sampling import KeptOps
-from distdbg.hosts.updates import LEAST_PERIOD_NS, Pace
+from distdbg.hosts.updates import MIN_PERIOD_NS, Child, Pace
 
 _S: Final = 1_000_000_000
 #: What all links together may bring a node each second: bytes, and rows at some 3 us each.
-MOST_NBYTES_S: Final = 400_000
-MOST_ROWS_S: Final = 60_000
-MOST_WORDS_NBYTES: Final = 64 << 10
+MAX_NBYTES_S: Final = 400_000
+MAX_ROWS_S: Final = 60_000
+MAX_WORDS_NBYTES: Final = 64 << 10
 _NEVER: Final = 2**63 - 1
 _FIRST_PINGS: Final = 8
 _FIRST_PING_NS: Final = 20_000_000
@@ -58,8 +57,8 @@ _ASK_AGAIN_NS: Final = _S
 _ALONE_NS: Final = 2 * _S
 _DEAL_NS: Final = _S
 _COUNTS_NS: Final = 100_000_000
-_MOST_WAITING: Final = 64
-_MOST_COUNTS: Final = 16
+_MAX_WAITING: Final = 64
+_MAX_COUNTS: Final = 16
 
 
 class Node:
@@ -71,7 +70,7 @@ class Node:
         self.rows = Gathering(is_root=node == 0)
         self.accounts = Accounts(is_root=node == 0)
         self.pipes = Pipes(node, host, self._find_way)
-        self.vouch = Vouch()
+        self.account_request = AccountRequest()
         self.keeps = KeptOps()
         self._salt = salt
         self._log = OrderLog()
@@ -101,7 +100,6 @@ class Node:
 
     @property
     def parent(self) -> int | None:
-        """The link upwards."""
         return self._parent
 
     @property
@@ -197,13 +195,13 @@ class Node:
             elif what == "order":
                 self._take_order(Order.from_json(value))
             elif what == "vouch":
-                self._hear_vouch(Vouch.from_json(value))
+                self._hear_request(AccountRequest.from_json(value))
             elif what == "counts":
                 self._counts = read_counts(value)
             elif what == "pace":
                 nbytes_s, rows_s, period_ns = read_whole(value, 3)
                 self._pace.nbytes_s, self._pace.rows_s = max(100, nbytes_s), max(10, rows_s)
-                self._pace.period_ns = min(2 * _S, max(LEAST_PERIOD_NS, period_ns))
+                self._pace.period_ns = min(2 * _S, max(MIN_PERIOD_NS, period_ns))
 
     # The own host -------------------------------------------------------------------------------
 
@@ -220,20 +218,20 @@ class Node:
         if changed:
             self.rows.take_ranks(OWN, changed)
 
-    def put_account(self, account: dict[str, Any], vouch: int, now_ns: int) -> None:
-        """What the ranks of this host wait in, made now and after probe `vouch` had come."""
-        self.accounts.put(self.node, account, vouch, now_ns)
+    def put_account(self, account: dict[str, Any], request: int, now_ns: int) -> None:
+        """What the ranks of this host wait in, made now and after the request of this number had come."""
+        self.accounts.put(self.node, account, request, now_ns)
 
-    def request_vouch(self, ranks: Iterable[int]) -> int:
-        """At the root: let all hosts say again where their ranks stand; the number of the probe.
+    def request_accounts(self, ranks: Iterable[int]) -> int:
+        """At the root: let all hosts say again where their ranks stand; the number of the request.
 
-        `ranks` are those that are about to be blamed.
+        `ranks` are those that are about to be named as the cause.
         """
-        self._hear_vouch(self.vouch.next(ranks))
-        return self.vouch.number
+        self._hear_request(self.account_request.next(ranks))
+        return self.account_request.number
 
     def told_accounts(self) -> list[HostAccountState]:
-        """Of the hosts that are in touch, but for this one."""
+        """The accounts of the other hosts that are in touch."""
         hosts = self.rows.hosts
         return [
             told
@@ -246,14 +244,14 @@ class Node:
 
         When the root does not answer, it is done on this host at least, and on all when it does.
         """
-        if len(json.dumps(words)) > MOST_WORDS_NBYTES:
-            raise ValueError(f"an order holds at most {MOST_WORDS_NBYTES:,} bytes")
+        if len(json.dumps(words)) > MAX_WORDS_NBYTES:
+            raise ValueError(f"an order holds at most {MAX_WORDS_NBYTES:,} bytes")
         self._ticket += 1
         ticket = f"{self.node}-{self._salt}-{self._ticket}"
         order = Order(ticket=ticket, do=do, words=words)
         if self.is_root:
             self._pass_on(order)
-        elif len(self._asks) < _MOST_WAITING:
+        elif len(self._asks) < _MAX_WAITING:
             self._asks[ticket] = UnnumberedOrder(order, now_ns, now_ns)
         return ticket
 
@@ -387,14 +385,14 @@ class Node:
         self._dealt_ns = now_ns
         weights = {link: 8 + len(self.rows.links[link].ranks) for link in self._children}
         total = sum(weights.values())
-        # Who must wait itself gains nothing from hearing more often.
-        period_ns = LEAST_PERIOD_NS
+        # A node that must wait itself gains nothing from hearing more often.
+        period_ns = MIN_PERIOD_NS
         if self._parent is not None:
             period_ns = max(period_ns, int(self._pace.gap_ns / 2))
         for link, child in self._children.items():
             # Half of it evenly: one that has just come has told of nothing yet.
             share = 0.5 / len(weights) + 0.5 * weights[link] / total
-            nbytes_s, rows_s = int(MOST_NBYTES_S * share), int(MOST_ROWS_S * share)
+            nbytes_s, rows_s = int(MAX_NBYTES_S * share), int(MAX_ROWS_S * share)
             if abs(nbytes_s - child.nbytes_s) > child.nbytes_s // 8 or (
                 abs(period_ns - child.period_ns) > child.period_ns // 4
             ):
@@ -420,13 +418,13 @@ class Node:
             for link in self._children:
                 self._send(link, {"order": order.to_json()})
 
-    def _hear_vouch(self, vouch: Vouch) -> None:
-        if not self.is_root and vouch.number <= self.vouch.number:
+    def _hear_request(self, request: AccountRequest) -> None:
+        if not self.is_root and request.number <= self.account_request.number:
             return
-        self.vouch = vouch
+        self.account_request = request
         self.touched += 1
         for link in self._children:
-            self._send(link, {"vouch": vouch.to_json()})
+            self._send(link, {"vouch": request.to_json()})
 
     def _done(self, number: int) -> int:
         return sum(host.done >= number for host in self.rows.hosts.values() if not host.is_lost)
@@ -442,7 +440,7 @@ class Node:
         if self._counts_dirty() and now_ns - self._counts_ns >= _COUNTS_NS:
             self._counts_ns = now_ns
             self._counted = (self.rows.version, self._log.last)
-            numbers = range(max(1, self._log.last - _MOST_COUNTS + 1), self._log.last + 1)
+            numbers = range(max(1, self._log.last - _MAX_COUNTS + 1), self._log.last + 1)
             self._counts = [self._in_touch(), [[n, self._done(n)] for n in numbers]]
 
     def _pass_counts(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, get_args
 
 Do = Literal["pause", "resume", "abort", "arm", "disarm", "stop", "holds", "continue"]
 
-MOST_TICKET: Final = 80
+MAX_TICKET: Final = 80
 _SLOTS: Final = {
     "pause": "pause",
     "resume": "pause",
@@ -48,9 +48,19 @@ class Order:
                 "do": str() as do,
                 "words": dict() as words,
                 "number": int() as number,
-            } if do in get_args(Do) and 0 < len(ticket) <= MOST_TICKET and number >= 0:
+            } if do in get_args(Do) and 0 < len(ticket) <= MAX_TICKET and number >= 0:
                 return cls(ticket=ticket, do=do, words=words, number=number)  # type: ignore[arg-type]
         raise ValueError("not an order")
+
+
+@dataclass(slots=True)
+class UnnumberedOrder:
+    """An order on its way up, which the root has not numbered yet."""
+
+    order: Order
+    since_ns: int
+    again_ns: int
+    is_given: bool = False
 
 
 class OrderLog:

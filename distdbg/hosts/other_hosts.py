@@ -14,7 +14,7 @@ from typing import Any, Final
 _S: Final = 1_000_000_000
 RENEW_NS: Final = 3 * _S
 LEASE_NS: Final = 12 * _S
-_MOST_HOSTS: Final = 64
+_MAX_HOSTS: Final = 64
 
 
 class HostsInDebugger:
@@ -34,7 +34,7 @@ class HostsInDebugger:
             return None
         self._said, self._said_ns = hosts, now_ns
         # Any two of them are enough for each host to know that another one does.
-        return {"hosts": sorted(hosts)[:_MOST_HOSTS]}
+        return {"hosts": sorted(hosts)[:_MAX_HOSTS]}
 
     def hear(self, words: dict[str, Any], now_ns: int) -> None:
         """The root says which hosts do; what is not to be read is nobody."""

@@ -1,4 +1,7 @@
-"""The parent of a node, or its substitute while the parent is gone. Pure.
+"""The parents and children of a node in the tree of hosts, and a substitute for a parent that is gone. Pure.
+
+Node 0 is the root, and every node has up to 16 children: 17 hosts are 2 levels deep, 273 are 3, 4,369 are 4.
+The root hears 16 links however large the job is, each with the rows of a sixteenth of it, merged.
 
     parent late        wait a moment, longer in larger jobs, then the grandparent, ... the root
     parent dead        the grandparent at once
@@ -13,7 +16,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from distdbg.hosts.finding import Address
-from distdbg.hosts.shape import FAN_IN, ancestors
 
 _S: Final = 1_000_000_000
 #: How long each ancestor is waited for that has not said where it is: where a thousand start at once, those
@@ -26,6 +28,9 @@ _FIRST_PENALTY_NS: Final = _S // 2
 _LONGEST_PENALTY_NS: Final = 30 * _S
 #: There is nobody behind the root: it is tried often.
 _ROOT_PENALTY_NS: Final = 2 * _S
+
+
+FAN_IN: Final = 16
 
 
 class ParentChoice:
@@ -49,7 +54,7 @@ class ParentChoice:
         return self._addresses[node]
 
     def wanted(self) -> tuple[int, ...]:
-        """Whose addresses are still of use: of those before the one that has been reached."""
+        """The nodes whose addresses are still of use: those before the one that has been reached."""
         end = self.ancestors.index(self._attached) if self._attached is not None else None
         return tuple(node for node in self.ancestors[:end] if node not in self._addresses)
 
@@ -89,3 +94,23 @@ class ParentChoice:
         if node == self._attached:
             self._attached = None
             self._since_ns = now_ns
+
+
+def parent(node: int, fan_in: int = FAN_IN) -> int:
+    """The node that this one reports to; -1 for the root."""
+    return (node - 1) // fan_in if node else -1
+
+
+def ancestors(node: int, fan_in: int = FAN_IN) -> tuple[int, ...]:
+    """Parent, grandparent, ... root: who may stand in for whom."""
+    found = []
+    while node:
+        node = parent(node, fan_in)
+        found.append(node)
+    return tuple(found)
+
+
+def children(node: int, nodes: int, fan_in: int = FAN_IN) -> range:
+    """The nodes that report to this one when nobody is missing."""
+    first = node * fan_in + 1
+    return range(min(first, nodes), min(first + fan_in, nodes))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from distdbg.hosts.pipes import (
-    MOST_DATA_NBYTES,
+    MAX_DATA_NBYTES,
     PipeAccepted,
     PipeData,
     PipeEnded,
@@ -53,8 +53,6 @@ PipeMail = PipeAnswer | PipedClient
 
 @dataclass(slots=True, eq=False)
 class PipeEnd:
-    """One end."""
-
     key: PipeKey
     socket: socket.socket | None = None
     """None: the client is about to be given."""
@@ -179,7 +177,7 @@ class PipeEnds:
         if room <= 0 or end.unsent:
             return
         try:
-            data = end.socket.recv(min(room, MOST_DATA_NBYTES))
+            data = end.socket.recv(min(room, MAX_DATA_NBYTES))
         except BlockingIOError:
             return
         except OSError:

@@ -10,7 +10,7 @@ A frame is 'p', what it is (one byte), the pipe's origin and number (4 bytes eac
 
     O   JSON: {"host": name} or {"rank": number}, whom it leads to; "from": the host it comes from
     A   nothing
-    D   up to MOST_DATA_NBYTES bytes
+    D   up to MAX_DATA_NBYTES bytes
     C   how many bytes the other end has taken (4 bytes)
     E   why it ends, in UTF-8; nothing: the end was closed
 
@@ -29,15 +29,15 @@ from typing import Any, Final, NamedTuple
 from distdbg.hosts.messages import BadMessage
 
 WINDOW_NBYTES: Final = 64 << 10
-MOST_DATA_NBYTES: Final = 16 << 10
-#: Of one node: those that begin, end or pass there.
-MOST_PIPES: Final = 64
-MOST_WHY: Final = 400
+MAX_DATA_NBYTES: Final = 16 << 10
+#: Pipes that begin, end or pass at one node.
+MAX_PIPES: Final = 64
+MAX_WHY: Final = 400
 #: The link that is no link: this host's end.
 HERE: Final = -1
 _MARK: Final = b"p"
 _HEAD_NBYTES: Final = 10
-_MOST_NUMBER: Final = 1 << 32
+_MAX_NUMBER: Final = 1 << 32
 
 
 class PipeKey(NamedTuple):
@@ -53,7 +53,7 @@ class NoWay(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PipeTarget:
-    """Whom a pipe leads to: the agent of this host, or of the host of this rank."""
+    """Where a pipe leads: to the agent of this host, or of the host of this rank."""
 
     host: str = ""
     rank: int | None = None
@@ -124,8 +124,6 @@ class _Way:
 
 
 class Pipes:
-    """All pipes of one node."""
-
     def __init__(self, node: int, host: str, find: Callable[[PipeTarget], int]) -> None:
         """find: the link that leads there, or HERE; NoWay."""
         self._node = node
@@ -149,9 +147,9 @@ class Pipes:
         link = self._find(target)
         if link == HERE:
             return None
-        if len(self._ways) >= MOST_PIPES:
-            raise NoWay(f"this agent has {MOST_PIPES} pipes already")
-        self._number = (self._number + 1) % _MOST_NUMBER
+        if len(self._ways) >= MAX_PIPES:
+            raise NoWay(f"this agent has {MAX_PIPES} pipes already")
+        self._number = (self._number + 1) % _MAX_NUMBER
         key = PipeKey(self._node, self._number)
         self._ways[key] = _Way(HERE, link)
         words = {**target.to_json(), "from": self._host}
@@ -175,9 +173,9 @@ class Pipes:
     def send(self, key: PipeKey, data: bytes) -> None:
         """Send what there is room for; no more than that may be given."""
         way = self._ways.get(key)
-        for at in range(0, len(data) if way is not None else 0, MOST_DATA_NBYTES):
+        for at in range(0, len(data) if way is not None else 0, MAX_DATA_NBYTES):
             assert way is not None
-            piece = data[at : at + MOST_DATA_NBYTES]
+            piece = data[at : at + MAX_DATA_NBYTES]
             if way.back == HERE:
                 way.on_way_forward += len(piece)
                 self._send(way.forward, b"D", key, piece)
@@ -186,7 +184,7 @@ class Pipes:
                 self._send(way.back, b"D", key, piece)
 
     def take(self, key: PipeKey, nbytes: int) -> None:
-        """So many of the bytes that have arrived have gone on."""
+        """Note that so many of the bytes that have arrived have gone on."""
         way = self._ways.get(key)
         if way is None or nbytes == 0:
             return
@@ -235,7 +233,7 @@ class Pipes:
             int.from_bytes(frame[2:6], "little"), int.from_bytes(frame[6:_HEAD_NBYTES], "little")
         )
         what, said = frame[1:2], frame[_HEAD_NBYTES:]
-        if len(said) > MOST_DATA_NBYTES:
+        if len(said) > MAX_DATA_NBYTES:
             raise BadMessage("a frame of a pipe is too long")
         if what == b"O":
             self._on_open(link, key, said)
@@ -255,7 +253,7 @@ class Pipes:
                 del self._ways[key]
                 to = way.forward if is_forward else way.back
                 if to == HERE:
-                    self._news.append(PipeEnded(key, said.decode("utf-8", "replace")[:MOST_WHY]))
+                    self._news.append(PipeEnded(key, said.decode("utf-8", "replace")[:MAX_WHY]))
                 else:
                     self._send(to, b"E", key, said)
             case _:
@@ -273,8 +271,8 @@ class Pipes:
         try:
             if key in self._ways:  # sent up by who was sent it down: the tree is changing
                 raise NoWay(f"the way to {target} is being looked for; try again")
-            if len(self._ways) >= MOST_PIPES:
-                raise NoWay(f"the agent of host {self._host} has {MOST_PIPES} pipes already")
+            if len(self._ways) >= MAX_PIPES:
+                raise NoWay(f"the agent of host {self._host} has {MAX_PIPES} pipes already")
             to = self._find(target)
             if to == link:
                 raise NoWay(f"the way to {target} is being looked for; try again")
@@ -338,4 +336,4 @@ class Pipes:
 
 
 def _words(why: str) -> bytes:
-    return why[:MOST_WHY].encode("utf-8", "replace")
+    return why[:MAX_WHY].encode("utf-8", "replace")

@@ -19,15 +19,15 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distdbg.hosts.accounts import HostAccountState, Vouch
+from distdbg.hosts.accounts import AccountRequest, HostAccountState
 from distdbg.hosts.finding import own_address, store_folder, store_opener
 from distdbg.hosts.job_view import JobView, make_view
 from distdbg.hosts.loop import Loop
 from distdbg.hosts.node import Node
 from distdbg.hosts.orders import Do, Order
+from distdbg.hosts.parent_choice import FAN_IN
 from distdbg.hosts.pipe_ends import PipedClient, PipeMail
 from distdbg.hosts.pipes import NoWay, PipeKey, PipeTarget
-from distdbg.hosts.shape import FAN_IN
 from distdbg.hosts.status_rows import LOST, is_in
 from distdbg.hosts.tail_sampling import KeptOp
 
@@ -99,23 +99,22 @@ class Tree:
             self.node.report(rows, self.clock_ns() if now_ns is None else now_ns)
         self._wake()
 
-    def put_account(self, account: dict[str, Any], vouch: int = 0) -> None:
+    def put_account(self, account: dict[str, Any], request: int = 0) -> None:
         """Where the ranks of this host wait (`judging.account`), for whoever judges the whole job."""
         with self.lock:
-            self.node.put_account(account, vouch, self.clock_ns())
+            self.node.put_account(account, request, self.clock_ns())
         self._wake()
 
-    def request_vouch(self, ranks: Sequence[int]) -> int:
+    def request_accounts(self, ranks: Sequence[int]) -> int:
         """At the root: let all hosts tell it again, and how it is with these ranks."""
         with self.lock:
-            number = self.node.request_vouch(ranks)
+            number = self.node.request_accounts(ranks)
         self._wake()
         return number
 
-    def vouch(self) -> Vouch:
-        """What the root asked last."""
+    def account_request(self) -> AccountRequest:
         with self.lock:
-            return self.node.vouch
+            return self.node.account_request
 
     def accounts(self) -> list[HostAccountState]:
         """At the root: what the other hosts that are in touch have told last."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from distdbg.follow.status import RankStatus
-from distdbg.hosts.columns import MOST_NUMBERS, MOST_TEXT, RowColumn, Schema, decode
+from distdbg.hosts.columns import MAX_NUMBERS, MAX_TEXT, RowColumn, Schema, decode
 from distdbg.record.rank_state import RankState
 
 _STATES: Final = tuple(RankState)
@@ -96,7 +96,6 @@ HOST_SCHEMA: Final[Schema] = (
 
 
 def is_in(row: RankStatusRow, state: RankState) -> bool:
-    """Whether a rank is in this state."""
     return row.state == _CODES[state]
 
 
@@ -106,10 +105,10 @@ def to_row(status: RankStatus, node: int, now_ns: int) -> RankStatusRow:
     op = status.op
     if found is not None:
         op = f"{op[: found.start()]}#{op[found.end() :]}"
-    seqs = status.seqs[:MOST_NUMBERS]
+    seqs = status.seqs[:MAX_NUMBERS]
     names = _SEPARATOR.join(name for name, _ in seqs)
-    if len(names) > MOST_TEXT:  # as many groups as have room
-        names = names[:MOST_TEXT].rpartition(_SEPARATOR)[0]
+    if len(names) > MAX_TEXT:  # as many groups as have room
+        names = names[:MAX_TEXT].rpartition(_SEPARATOR)[0]
         seqs = seqs[: names.count(_SEPARATOR) + 1 if names else 0]
     return RankStatusRow(
         node=node,
@@ -176,7 +175,7 @@ def is_slight(new: RankStatusRow, old: RankStatusRow) -> bool:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 1] + "…"
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
 def read_rows(

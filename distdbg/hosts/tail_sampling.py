@@ -11,14 +11,14 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-_MOST_KNOWN: Final = 4096
-_MOST_DUE: Final = 256
+_MAX_KNOWN: Final = 4096
+_MAX_DUE: Final = 256
 #: What goes over a link at once, and how often: some times what a host may send of the tail.
-_MOST_BATCH: Final = 16
+_MAX_BATCH: Final = 16
 _PERIOD_NS: Final = 100_000_000
 #: What one is told that has just come.
-_MOST_TOLD: Final = 64
-_MOST_LETTERS: Final = 512
+_MAX_TOLD: Final = 64
+_MAX_LETTERS: Final = 512
 _WHYS: Final = frozenset({"slow", "failed", "found"})
 
 
@@ -36,30 +36,30 @@ class KeptOps:
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, int], KeptOp] = OrderedDict()
         self._due: dict[int, deque[KeptOp]] = {}
-        self._news: deque[KeptOp] = deque(maxlen=_MOST_DUE)
+        self._news: deque[KeptOp] = deque(maxlen=_MAX_DUE)
         self._next_ns = 0
 
     def add_link(self, link: int) -> None:
         """Somebody new: it is told the last ones."""
-        last = list(self._known.values())[-_MOST_TOLD:]
-        self._due[link] = deque(last, maxlen=_MOST_DUE)
+        last = list(self._known.values())[-_MAX_TOLD:]
+        self._due[link] = deque(last, maxlen=_MAX_DUE)
 
     def drop_link(self, link: int) -> None:
         self._due.pop(link, None)
 
     def keep(self, keeps: Iterable[KeptOp]) -> None:
-        """Of this host: tell all others."""
+        """Tell all other hosts what this one keeps."""
         for one in keeps:
             self._add(one, None)
 
     def take(self, link: int, batch: object) -> None:
         """What another node tells. ValueError for what `batches` does not make."""
-        if not isinstance(batch, list) or len(batch) > _MOST_BATCH:
+        if not isinstance(batch, list) or len(batch) > _MAX_BATCH:
             raise ValueError("not ops to be kept")
         for found in batch:
             match found:
                 case [str() as group, int() as number, str() as why] if (
-                    why in _WHYS and len(group) <= _MOST_LETTERS and 0 <= number < 1 << 128
+                    why in _WHYS and len(group) <= _MAX_LETTERS and 0 <= number < 1 << 128
                 ):
                     one = KeptOp(group, number, why)
                     if self._add(one, link):
@@ -83,7 +83,7 @@ class KeptOps:
             return []
         self._next_ns = now_ns + _PERIOD_NS
         return [
-            (link, [list(due.popleft()) for _ in range(min(len(due), _MOST_BATCH))])
+            (link, [list(due.popleft()) for _ in range(min(len(due), _MAX_BATCH))])
             for link, due in self._due.items()
             if due
         ]
@@ -94,7 +94,7 @@ class KeptOps:
         if key in self._known:
             return False
         self._known[key] = one
-        if len(self._known) > _MOST_KNOWN:
+        if len(self._known) > _MAX_KNOWN:
             self._known.popitem(last=False)
         for link, due in self._due.items():
             if link != source:

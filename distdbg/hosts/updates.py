@@ -10,23 +10,34 @@ wait some seconds for company.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
 from distdbg.hosts.columns import Row, Schema, encode, is_told
 
 _S: Final = 1_000_000_000
-LEAST_PERIOD_NS: Final = 50_000_000
-LEAST_NEWS_PERIOD_NS: Final = 5_000_000
+MIN_PERIOD_NS: Final = 50_000_000
+MIN_NEWS_PERIOD_NS: Final = 5_000_000
 SLIGHT_PERIOD_NS: Final = 5 * _S
-MOST_DEBT_NS: Final = _S
+MAX_DEBT_NS: Final = _S
 #: Until the parent has said what it grants.
 FIRST_NBYTES_S: Final = 20_000
 FIRST_ROWS_S: Final = 2_000
 #: A batch takes no longer of the rate than this, so that news never wait long behind it.
 BATCH_NS: Final = _S // 4
-MOST_BATCH_ROWS: Final = 8192
-LEAST_BATCH_ROWS: Final = 64
+MAX_BATCH_ROWS: Final = 8192
+MIN_BATCH_ROWS: Final = 64
+
+
+@dataclass(slots=True)
+class Child:
+    """What a child was granted, and which counts it has."""
+
+    nbytes_s: int = 0
+    rows_s: int = 0
+    period_ns: int = 0
+    counts: list[Any] = field(default_factory=list)
 
 
 class Updates:
@@ -108,12 +119,12 @@ class Pace:
     def __init__(self) -> None:
         self.nbytes_s = FIRST_NBYTES_S
         self.rows_s = FIRST_ROWS_S
-        self.period_ns = LEAST_PERIOD_NS
+        self.period_ns = MIN_PERIOD_NS
         self._sent_ns = -_S
         self._paid_ns = -_S
         self._slight_ns = 0
         self._row_nbytes = 8.0
-        self.gap_ns: float = LEAST_PERIOD_NS
+        self.gap_ns: float = MIN_PERIOD_NS
         """How far apart messages have been, smoothed."""
 
     def end(self) -> None:
@@ -122,7 +133,7 @@ class Pace:
 
     def news_ns(self) -> int:
         """When news may go."""
-        return max(self._sent_ns + LEAST_NEWS_PERIOD_NS, self._paid_ns - MOST_DEBT_NS)
+        return max(self._sent_ns + MIN_NEWS_PERIOD_NS, self._paid_ns - MAX_DEBT_NS)
 
     def changes_ns(self) -> int:
         return max(self._sent_ns + self.period_ns, self._paid_ns)
@@ -135,12 +146,12 @@ class Pace:
 
     def most_rows(self) -> int:
         most = min(self.nbytes_s / self._row_nbytes, self.rows_s) * BATCH_NS / _S
-        return int(min(MOST_BATCH_ROWS, max(LEAST_BATCH_ROWS, most)))
+        return int(min(MAX_BATCH_ROWS, max(MIN_BATCH_ROWS, most)))
 
     def on_sent(self, nbytes: int, rows: int, now_ns: int) -> None:
         self.gap_ns += 0.2 * (min(now_ns - self._sent_ns, _S) - self.gap_ns)
         self._sent_ns = now_ns
         cost_ns = max(nbytes * _S // self.nbytes_s, rows * _S // self.rows_s)
         self._paid_ns = max(self._paid_ns, now_ns) + cost_ns
-        if rows >= LEAST_BATCH_ROWS:
+        if rows >= MIN_BATCH_ROWS:
             self._row_nbytes += 0.3 * (nbytes / rows - self._row_nbytes)

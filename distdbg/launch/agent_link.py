@@ -123,7 +123,6 @@ class AgentLink:
         return self._is_wanted and not self._is_alive
 
     def tell_end(self, end: RankEnd) -> None:
-        """A rank has ended."""
         self.send("ended", **json.loads(end.to_json()))
 
     def close(self) -> None:

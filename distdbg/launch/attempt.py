@@ -24,8 +24,6 @@ _SLICE_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStart:
-    """What a rank is started with."""
-
     rank: int
     argv: Sequence[str]
     environ: Mapping[str, str]
@@ -36,8 +34,6 @@ class RankStart:
 
 
 class LaunchAttempt:
-    """The ranks of one start."""
-
     def __init__(
         self,
         warden: Warden,
@@ -107,7 +103,7 @@ class LaunchAttempt:
 
     @property
     def failures(self) -> list[RankEnd]:
-        """Who failed by itself, in the order of time."""
+        """The ranks that failed by themselves, in the order of time."""
         return [end for end in self.ends.values() if end.is_failure and not end.was_asked]
 
     def stop(

@@ -16,9 +16,9 @@ from typing import Final
 from distdbg.diagnose.alike import is_alike, ranks_in, site_in
 from distdbg.errors import format_ranks
 
-_MOST_PLACES: Final = 2
-_MOST_CAUSES: Final = 6
-_MOST_LETTERS: Final = 300
+_MAX_PLACES: Final = 2
+_MAX_CAUSES: Final = 6
+_MAX_LETTERS: Final = 300
 #: 'train.py:80 (step)', 'load.py:7': a line of a program within a text.
 _PLACE: Final = re.compile(r"\S:\d+ \(|\.py:\d+\b")
 _OF_PROCESS: Final = re.compile(r" \(host [^()]*, pid \d+\)")
@@ -26,7 +26,7 @@ _OF_PROCESS: Final = re.compile(r" \(host [^()]*, pid \d+\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Of one attempt."""
+    """Why one attempt failed."""
 
     word: str
     """The kind of failure: 'FAILED', 'RANK DIED'."""
@@ -40,7 +40,7 @@ class Cause:
     @property
     def lines(self) -> list[str]:
         """One for what happened, and one or two more."""
-        below = [*self.places[: 1 if self.hint else _MOST_PLACES]]
+        below = [*self.places[: 1 if self.hint else _MAX_PLACES]]
         return [f"{self.word}: {self.what}", *below, *([f"hint: {self.hint}"] if self.hint else [])]
 
     @property
@@ -55,13 +55,13 @@ class Cause:
 
 
 def make_cause(word: str, lines: Sequence[str], hint: str = "", attempt: int = 1) -> Cause:
-    """From the lines of a report: the first, and the first of the others that name a line."""
+    """Make it of the lines of a report: the first, and the first of the others that name a line."""
     first, *details = lines
     named = [line.strip() for line in details if _PLACE.search(line)]
     return Cause(
         word=word,
-        what=_OF_PROCESS.sub("", first)[:_MOST_LETTERS],
-        places=tuple(line[:_MOST_LETTERS] for line in named[:_MOST_PLACES]),
+        what=_OF_PROCESS.sub("", first)[:_MAX_LETTERS],
+        places=tuple(line[:_MAX_LETTERS] for line in named[:_MAX_PLACES]),
         hint=hint,
         attempt=attempt,
     )
@@ -75,9 +75,9 @@ def say_attempts(failed: Sequence[Cause]) -> Iterator[str]:
         whose = "same cause each time" if len(same) == 1 else "same cause each time, on other ranks"
         yield f"{whose} ({_attempts(failed)}): {_short(failed[-1])}"
         return
-    for group in groups[:_MOST_CAUSES]:
+    for group in groups[:_MAX_CAUSES]:
         yield f"{_attempts(group)} failed: {_short(group[-1])}"
-    if hidden := groups[_MOST_CAUSES:]:
+    if hidden := groups[_MAX_CAUSES:]:
         rest = [one for group in hidden for one in group]
         yield f"{_attempts(rest)} failed, of {len(hidden)} other causes"
 

@@ -32,8 +32,6 @@ _PLACE_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """How a function failed."""
-
     summary: str
     traceback: str
     is_consequence: bool
@@ -55,13 +53,11 @@ class Report:
         )
 
     def to_json(self) -> bytes:
-        """Return what goes through the pipe."""
         fields = (self.summary, self.traceback, self.is_consequence)
         return json.dumps(fields, ensure_ascii=False).encode(errors="replace")
 
     @classmethod
     def from_json(cls, content: bytes) -> Report:
-        """Read what came through the pipe."""
         summary, text, is_consequence = json.loads(content)
         return cls(summary=summary, traceback=text, is_consequence=is_consequence)
 

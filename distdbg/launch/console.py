@@ -55,10 +55,10 @@ class LauncherTerminal:
         self._environ = environ
         self._command = command or _attach
         self._former = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        """Of who writes to a terminal, or takes it back, while another has it."""
+        """The handler of a process that writes to a terminal, or takes it back, while another has it."""
         self._pid = 0
         self._stop: StoppedRank | None = None
-        """Of the client that runs, or ran last."""
+        """The stop whose client runs, or ran last."""
         self._left: list[StoppedRank] = []
         """What clients have left while it lasted."""
         self._attributes: Attributes = []
@@ -81,7 +81,6 @@ class LauncherTerminal:
 
     @property
     def is_lent(self) -> bool:
-        """Whether a client has it."""
         return self._pid != 0
 
     def look(self, run: str, find_stops: Callable[[], Sequence[StoppedRank]]) -> None:
@@ -118,7 +117,6 @@ class LauncherTerminal:
                 return
 
     def close(self) -> None:
-        """Idempotent."""
         self.end(0.0)
         signal.signal(signal.SIGTTOU, self._former)
 

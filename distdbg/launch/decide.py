@@ -31,8 +31,6 @@ from distdbg.launch.rendezvous.round import Closing
 
 
 class LauncherAction(enum.Enum):
-    """What to do."""
-
     GO_ON = "go on"
     RESTART = "stop the ranks and restart them in the next round"
     END_WELL = "close the job as well"
@@ -55,7 +53,7 @@ class Situation:
     """What failed first here, in one line."""
     restarts_left: int = 0
     notes: Mapping[str, LauncherNote] = field(default_factory=dict)
-    """Of the launchers whose ranks have ended, by name."""
+    """The notes of launchers whose ranks have ended, by name."""
     waiting_count: int = 0
     next_has_begun: bool = False
     lost: tuple[str, ...] = ()

@@ -25,8 +25,6 @@ _PASS_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """One line of the table."""
-
     pid: int
     parent: int
     start: int
@@ -36,8 +34,6 @@ class ProcessRow:
 
 
 class SweepResult(NamedTuple):
-    """What a sweep did."""
-
     killed: tuple[int, ...]
     left: tuple[int, ...]
     """Pids that did not go in time: in uninterruptible I/O, or another user's."""

@@ -39,14 +39,14 @@ DDP_ERRORS: Final = (
 )
 #: Longer than it takes for the largest records of one host; a person waits for the prompt.
 _DEADLINE_S: Final = 15.0
-_MOST_EVIDENCE: Final = 6
+_MAX_EVIDENCE: Final = 6
 #: Frames of a stack whose source is told, and lines in all.
-_MOST_FRAMES: Final = 4
+_MAX_FRAMES: Final = 4
 #: What is no place at which its ranks are now.
 _APART: Final = frozenset(role for role in StackRole if role.is_apart)
-_MOST_LINES: Final = 10
-#: Of each stack, before there are more of the first one.
-_LEAST_LINES: Final = 5
+_MAX_LINES: Final = 10
+#: Lines of each stack, before there are more of the first one.
+_MIN_LINES: Final = 5
 #: Variables of a rank; they mean nothing to a command.
 _OF_RANKS: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "DISTDBG_RUN_DIR")
 
@@ -116,7 +116,7 @@ def diagnose_run(
 
 
 def _keep(document: bytes, path: Path) -> None:
-    """In place of what the agent has left, who saw the job before it was over."""
+    """Write it in place of what the agent has left, who saw the job before it was over."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with suppress(OSError):
         draft.write_bytes(document)
@@ -157,7 +157,7 @@ def _of_finding(finding: Finding, stacks: Sequence[_Stack]) -> Diagnosis:
         what=finding.what,
         ranks=finding.ranks,
         victims=finding.victims,
-        evidence=tuple(_evidence(finding))[:_MOST_EVIDENCE],
+        evidence=tuple(_evidence(finding))[:_MAX_EVIDENCE],
         facts=tuple(fact for fact in finding.evidence if fact.kind is not None),
         advice=finding.advice,
         traits=finding.traits,
@@ -185,23 +185,23 @@ def _source_lines(stacks: Sequence[_Stack]) -> Iterator[str]:
     """The first lines of each stack that is told, and more of the first stacks where there is room."""
     told = [[*lines] for lines in _lines_of_stacks(stacks)]
     shown = [0] * len(told)
-    for least in (_LEAST_LINES, _MOST_LINES):
+    for least in (_MIN_LINES, _MAX_LINES):
         for at, lines in enumerate(told):
-            room = _MOST_LINES - sum(shown) + shown[at]
+            room = _MAX_LINES - sum(shown) + shown[at]
             shown[at] = max(shown[at], min(len(lines), least, room))
     for count, lines in zip(shown, told, strict=True):
         yield from lines[:count]
 
 
 def _lines_of_stacks(stacks: Sequence[_Stack]) -> Iterator[list[str]]:
-    """Of each stack the innermost line, and those around which there is something to be told; each once."""
+    """The innermost line of each stack, and those around which there is something to be told; each once."""
     seen: set[str] = set()
     has_cause = any(stack.is_cause for stack in stacks)
     for stack in _merged(stacks):
         lines: list[str] = []
-        for at, frame in enumerate(stack.frames[:_MOST_FRAMES]):
+        for at, frame in enumerate(stack.frames[:_MAX_FRAMES]):
             site = os.path.basename(frame.site)
-            # Who called the function says on what a rank waits, and why it came there.
+            # The callers of the function say what a rank waits for, and why it came there.
             near = 2 if stack.role == StackRole.HANGS else 1
             is_told = frame.notes or not at
             is_told = is_told or (at <= near and (stack.is_cause or (at == 1 and not has_cause)))

@@ -18,7 +18,7 @@ class EndedChild:
     status: int
     """As wait4 gives it."""
     user_s: float
-    """Of the process and of those children that it waited for itself; `system_s` likewise."""
+    """CPU time of the process and of those children that it waited for itself; `system_s` likewise."""
     system_s: float
     max_rss_nbytes: int
     ended_ns: int
@@ -38,7 +38,7 @@ class EndedChild:
 
 
 class AskedToEnd(NamedTuple):
-    """That a launcher has ended a rank."""
+    """A launcher has ended a rank."""
 
     at_ns: int
     by: int | None

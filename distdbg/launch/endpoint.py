@@ -1,4 +1,4 @@
-"""Reads HOST:PORT, also with an IPv6 address in brackets."""
+"""HOST:PORT, also with an IPv6 address in brackets: read and written."""
 
 from __future__ import annotations
 
@@ -28,3 +28,8 @@ def parse_endpoint(flag: str, text: str, default_port: int | None = None) -> tup
     if not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
         raise UsageError(f"{flag}={text!r}: the port must be a number from 0 to 65535")
     return host, int(port)
+
+
+def join_endpoint(host: str, port: int) -> str:
+    """'10.0.0.5:9400', '[::1]:9400'."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -35,10 +35,8 @@ _LOCAL_RANK = "${local_rank}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanksStart:
-    """One start of the ranks of this host."""
-
     nodes: tuple[NodeFacts, ...]
-    """Of the round; ranks are numbered node by node."""
+    """The nodes of the round; ranks are numbered node by node."""
     node_rank: int
     restarts: int
     """How many failures there were before; a host that joined is none."""
@@ -54,8 +52,6 @@ class RanksStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPlace:
-    """The numbers of one rank."""
-
     rank: int
     world_size: int
     local_rank: int

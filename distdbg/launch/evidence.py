@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.launch.record_facts import RecordFacts
-from distdbg.record.crash_file import read_crash
 from distdbg.record.ends import RankEnd
 from distdbg.record.entries import RecordedFrame
 from distdbg.record.error_file import ErrorFacts, read_error_file
@@ -20,6 +19,7 @@ from distdbg.record.folders import record_name
 from distdbg.record.format import Exit
 from distdbg.record.printed_stack import read_stack
 from distdbg.record.regular_file import open_regular
+from distdbg.record.stack_file import read_crash
 
 _STDERR_NBYTES: Final = 4096
 _STDERR_LINES: Final = 6

@@ -32,7 +32,7 @@ SIGNALS: Final = ("traces", "metrics", "logs")
 _PORT: Final = re.compile(r"[0-9]{1,9}")
 _METRICS, _FILE, _PUSH = "DISTDBG_METRICS", "DISTDBG_METRICS_FILE", "DISTDBG_METRICS_PUSH"
 _END_S: Final = "DISTDBG_EXPORT_END_S"
-_MOST_END_S: Final = 3600
+_MAX_END_S: Final = 3600
 _TOKEN_FILE, _USERS, _OTLP = "DISTDBG_METRICS_TOKEN_FILE", "DISTDBG_METRICS_USERS", "DISTDBG_OTLP"
 
 
@@ -47,13 +47,12 @@ class ExportOptions:
     push: str | None = None
     token_file: Path | None = None
     users: tuple[str, ...] = tuple(config.read_str(_USERS, {}).split(","))
-    """Who may read over a loopback address without the token, beside the user of the job."""
+    """The users that may read over a loopback address without the token, beside the job's own."""
     signals: frozenset[str] = frozenset()
     """What is sent to a collector."""
 
     @property
     def is_asked(self) -> bool:
-        """Whether anything is to be exported."""
         return bool(self.listen or self.folder or self.push or self.signals)
 
     @property
@@ -101,9 +100,9 @@ def read_exports(
     for name in ("DISTDBG_OTLP_SLOW_S", "DISTDBG_OTLP_SPANS_PER_S"):
         if exports.signals:
             config.read_float(name, environ)  # what is no such number is told before the job begins
-    if exports.is_asked and not 0 <= config.read_float(_END_S, environ) <= _MOST_END_S:
+    if exports.is_asked and not 0 <= config.read_float(_END_S, environ) <= _MAX_END_S:
         raise ConfigError(
-            f"the variable {_END_S} is not a number of seconds from 0 to {_MOST_END_S}"
+            f"the variable {_END_S} is not a number of seconds from 0 to {_MAX_END_S}"
         )
     if exports.listen is not None and not is_loopback(exports.listen[0]) and not token_file:
         raise ConfigError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -16,9 +17,8 @@ from distdbg.launch.ddp_errors import is_ddp_error
 from distdbg.launch.diagnosis import DEADLOCK, Diagnosis, diagnose_run
 from distdbg.launch.first_failure import hosts_of_others
 from distdbg.launch.hints import share_of
-from distdbg.launch.killed_at_once import struck_at_once
 from distdbg.launch.last_seen import gave_up_ns, read_last_seen
-from distdbg.launch.memory_limit import memory_limit
+from distdbg.launch.memory import memory_limit
 from distdbg.launch.options import RunOptions
 from distdbg.launch.own_host import OwnHost
 from distdbg.launch.rank_activity import HostActivity, what_ranks_do
@@ -26,7 +26,7 @@ from distdbg.launch.report import ERRORS_OF_KINDS, JobOutcome, cause_of, exit_co
 from distdbg.launch.report_layout import wants_colour, width_of
 from distdbg.launch.root_cause import LossRole, RootCause, find_root_cause
 from distdbg.launch.running import Running
-from distdbg.record.ends import TIMERS
+from distdbg.record.ends import TIMERS, RankEnd
 from distdbg.record.printable import printable
 from distdbg.record.stop_order import read_stop_order
 
@@ -34,8 +34,15 @@ from distdbg.record.stop_order import read_stop_order
 _OF_SOURCE: Final = ("FileNotFoundError", "IndexError")
 
 
+#: Ends that are closer than this are one blow: the same as `analyze` has.
+_ONE_BLOW_NS: Final = 10**9
+_SIGNALS: Final = (
+    signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2,
+)  # fmt: skip
+
+
 class FinalReport:
-    """Of one launcher; `restarts` is how many are used up."""
+    """The report of one launcher; `restarts` is how many are used up."""
 
     def __init__(self, options: RunOptions, here: OwnHost) -> None:
         self._options = options
@@ -147,7 +154,7 @@ class FinalReport:
         is_mismatch = found is not None and found.first[0].error_type in ERRORS_OF_KINDS.values()
         is_of_ddp = found is not None and is_ddp_error(found.first[0].reason)
         is_told = is_of_ddp or (
-            found is not None and found.part in (LossRole.LEAVER, LossRole.SUSPECT, LossRole.VICTIM)
+            found is not None and found.role in (LossRole.LEAVER, LossRole.SUSPECT, LossRole.VICTIM)
         )
         # Where it came last says what grew.
         is_large = found is not None and share_of(found) is not None
@@ -186,3 +193,17 @@ def _is_terminal() -> bool:
         return os.isatty(2)
     except OSError:
         return False
+
+
+def struck_at_once(ends: Sequence[RankEnd], count: int) -> int | None:
+    """The signal that ended all of `count` ranks; None: they ended otherwise, or one after the other."""
+    if len(ends) < max(count, 2):
+        return None
+    numbers = {one.signal for one in ends if one.cause == "signal"}
+    number = numbers.pop() if len(numbers) == 1 else None
+    if number not in _SIGNALS or any(one.cause != "signal" for one in ends):
+        return None
+    times = [one.ended_ns for one in ends]
+    # One that died alone makes the launcher end the others, which it was asked to.
+    is_by_others = sum(not one.was_asked for one in ends) > len(ends) // 2
+    return number if is_by_others and max(times) - min(times) <= _ONE_BLOW_NS else None

@@ -43,7 +43,7 @@ def name_failure(
         limit_s = SETTLE_S if has_running or has_others else 0.0
     elif not has_others:
         limit_s = ROOT_CAUSE_S if has_running else 0.0
-    elif found.blamed and found.blamed <= set(ended_well):
+    elif found.named and found.named <= set(ended_well):
         limit_s = SETTLE_S
     else:
         limit_s = silence_s + ROOT_CAUSE_S

@@ -13,7 +13,7 @@ from distdbg.record.ends import BY_SYS_EXIT, MORE_MEMORY
 from distdbg.record.format import Exit
 from distdbg.record.memory_share import MemoryShare, its_share
 
-#: Of ranks that others wait for.
+#: Hints about ranks that others wait for.
 STOPPED_RANK: Final = "send its process SIGCONT; find out who sent it SIGSTOP"
 THREAD_RAISED: Final = (
     "see why that thread raised: this rank waits for what the thread should have made or done"
@@ -36,18 +36,20 @@ def hint_of(found: RootCause) -> str:
     error, end = first.error, first.end
     if error is not None and error.hint:
         return error.hint
-    if found.part is LossRole.LEAVER:
+    if found.role is LossRole.LEAVER:
         hints = (one.error.hint for one in found.victims if one.error is not None)
         return next(filter(None, hints), "")
     if first.reason.startswith("MemoryError"):
-        share = its_share(end, [one.end for one in (*found.ended, *found.victims)], has_raised=True)
+        share = its_share(
+            end, [one.end for one in (*found.terminated, *found.victims)], has_raised=True
+        )
         return share.advice(first.rank) if share is not None else MORE_MEMORY
     if first.reason.startswith(f"OSError: [Errno {errno.EMFILE}]"):
         return "close the files that it opens, in a loop perhaps, or raise the limit (ulimit -n)"
     if _NO_SPACE.match(first.reason):
         return "free space there; what a rank prints does not fail so with --tee, which shows it all the same"
     if first.reason.startswith("FileNotFoundError"):
-        others = (*found.ended, *found.victims)
+        others = (*found.terminated, *found.victims)
         names = format_ranks(one.rank for one in others)
         who = f"rank{'s' * (len(others) > 1)} {names}" if others else "another rank"
         return (
@@ -69,7 +71,7 @@ def hint_of(found: RootCause) -> str:
         return share.advice(end.rank)
     if end.hint and (end.cause == "oom" or not first.reason):
         return end.hint
-    if not first.reason and end.cause == "exited" and found.part is LossRole.CAUSE:
+    if not first.reason and end.cause == "exited" and found.role is LossRole.CAUSE:
         if first.record is not None and first.record.exit_site:
             return f"see why {first.record.exit_site} ends the process"
         if first.record is not None and first.record.how is Exit.RETURNED:
@@ -81,9 +83,9 @@ def hint_of(found: RootCause) -> str:
 
 
 def share_of(found: RootCause) -> MemoryShare | None:
-    """Of one rank that was killed without a word: how much memory the others had used, if far less."""
+    """How much memory the others had used, if far less than a rank that was killed without a word."""
     first = found.first[0]
     if first.reason or len(found.first) > 1 or first.end.cause != "signal":
         return None
-    others = (*found.others, *found.victims, *found.ended)
+    others = (*found.others, *found.victims, *found.terminated)
     return its_share(first.end, [one.end for one in others])

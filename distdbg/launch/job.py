@@ -51,7 +51,7 @@ _HEAR_S = 60.0
 _DRAIN_S = 5.0
 _AGENT_S = 1.0
 #: How often an agent that is gone is started again.
-_MOST_AGENTS = 3
+_MAX_AGENTS = 3
 #: What a failure leads to.
 _ENDING = (LauncherAction.RESTART, LauncherAction.END_FAILED)
 #: `timeout` and some shells send a signal twice; that is one wish.
@@ -385,7 +385,7 @@ class LaunchedJob:
 
 
 def _code_of_failure(rendezvous: Rendezvous, running: Running) -> int:
-    """That of the rank that failed first, on whichever host."""
+    """The exit code of the rank that failed first, on whichever host."""
     for note in running.notes.read().values():
         if note.kind == "failed":
             return note.exit_code

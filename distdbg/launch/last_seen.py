@@ -14,8 +14,6 @@ from distdbg.record.rank_state import RankState
 
 
 class LastSeen(NamedTuple):
-    """What a rank did."""
-
     text: str
     """'asleep in load() at slp.py:7'."""
     state: RankState | None = None
@@ -24,7 +22,7 @@ class LastSeen(NamedTuple):
 def read_last_seen(
     folder: Path, pids: Mapping[int, int], until_ns: int | None = None
 ) -> dict[int, LastSeen]:
-    """By rank; `pids` tells a start of the ranks from another."""
+    """What each rank did last; `pids` tells a start of the ranks from another."""
     try:
         return last_seen(read_sightings(folder), pids, until_ns)
     except (OSError, RecordError):
@@ -49,14 +47,14 @@ def gave_up_ns(found: RootCause | None) -> int | None:
 
     What the other one did since then is not what it was waited for.
     """
-    if found is None or found.part is not LossRole.SUSPECT:
+    if found is None or found.role is not LossRole.SUSPECT:
         return None
     return time.monotonic_ns() - (time.time_ns() - found.first[0].failed_wall_ns)
 
 
 def seen_now(
-    sightings: Iterable[Observation], rank: int, pid: int, moved_ns: int
+    sightings: Iterable[Observation], rank: int, pid: int, progress_ns: int
 ) -> Observation | None:
     """What a rank has done since it moved last; None where nobody has seen that. Pure."""
     mine = [one for one in sightings if (one.rank, one.pid) == (rank, pid)]
-    return mine[-1] if mine and mine[-1].since_ns >= moved_ns else None
+    return mine[-1] if mine and mine[-1].since_ns >= progress_ns else None

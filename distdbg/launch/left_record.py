@@ -20,8 +20,8 @@ from distdbg.record.rank_words import Clock, describe, read_boot_id
 from distdbg.record.reader import RecordFile
 
 #: How far back in a record the last finding is looked for.
-_MOST_NOTES: Final = 64
-#: Of the rank itself, and of no op.
+_MAX_NOTES: Final = 64
+#: Findings about the rank itself, and about no op.
 _NO_ERRORS: Final = (EXIT_CALL, THREAD_ERROR)
 
 
@@ -57,7 +57,7 @@ def read_facts(path: Path, end: RankEnd) -> RecordFacts | None:
 
 def _last_error(record: RecordFile) -> tuple[str, tuple[int, ...]]:
     last = record.state().last_number
-    for number in range(last, max(0, last - _MOST_NOTES), -1):
+    for number in range(last, max(0, last - _MAX_NOTES), -1):
         event = record.event(number)
         words = _words(event.text) if isinstance(event, FindingEntry) else {}
         if isinstance(event, FindingEntry) and words.get("type") not in _NO_ERRORS:
@@ -69,7 +69,7 @@ def _last_error(record: RecordFile) -> tuple[str, tuple[int, ...]]:
 
 def _has_latent_errors(record: RecordFile) -> bool:
     last = record.state().last_number
-    for number in range(last, max(0, last - _MOST_NOTES), -1):
+    for number in range(last, max(0, last - _MAX_NOTES), -1):
         match record.event(number):
             case MarkEntry(name=str(name)) if name.startswith(NOT_REDUCED):
                 return True
@@ -81,7 +81,7 @@ def _has_latent_errors(record: RecordFile) -> bool:
 def _last_note(record: RecordFile, kind: str) -> tuple[str, list[str]]:
     """What the rank wrote of such a kind last, and the lines that go with it."""
     last = record.state().last_number
-    for number in range(last, max(0, last - _MOST_NOTES), -1):
+    for number in range(last, max(0, last - _MAX_NOTES), -1):
         event = record.event(number)
         words = _words(event.text) if isinstance(event, FindingEntry) else {}
         if words.get("type") == kind:
@@ -92,7 +92,7 @@ def _last_note(record: RecordFile, kind: str) -> tuple[str, list[str]]:
 
 
 def thread_error(record: RecordFile) -> str:
-    """Of a thread that has ended by an exception: what it raised, and where; '' without one."""
+    """What a thread raised that has ended by an exception, and where; '' without one."""
     what, sites = _last_note(record, THREAD_ERROR)
     return f"{what} at {sites[0]}" if sites else what
 

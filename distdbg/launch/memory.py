@@ -1,4 +1,4 @@
-"""Tells an OOM kill from another SIGKILL: the exit status is the same.
+"""Tells an OOM kill from another SIGKILL, whose exit status is the same; and the memory limit of the ranks.
 
 The kernel counts such kills for every memory cgroup, before the victim ends. Who dies by SIGKILL,
 was not asked to, and in whose cgroup the count has gone up since it was last read, was one of them.
@@ -14,12 +14,15 @@ All of them hold a line `oom_kill <count>`.
 from __future__ import annotations
 
 import re
+import resource
 import signal
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Final
 
 from distdbg.launch.ended import EndedChild
+from distdbg.record.durations import nbytes_text
 
 _WHOLE_HOST = Path("/proc/vmstat")
 _FILES = ("memory.events.local", "memory.events", "memory.oom_control")
@@ -30,6 +33,12 @@ _PF_EXITING = 0x4
 #: How long a victim may take to end: it frees its memory meanwhile. A kill that nobody's end has
 #: claimed by then was that of another process of the cgroup.
 _ENDING_NS = 10_000_000_000
+
+
+_LIMIT_FILES: Final = ("memory.max", "memory.limit_in_bytes")
+#: cgroup v1 writes a number near 2^63 for none.
+_NO_LIMIT: Final = 1 << 60
+_MAX_PARENTS: Final = 32
 
 
 @dataclass(slots=True)
@@ -98,7 +107,7 @@ class OomWatch:
 
 
 def choose_victims(used: Mapping[str, int], kills: int) -> frozenset[str]:
-    """Of processes that died by SIGKILL together, those that `kills` kills for memory were meant for.
+    """The processes, among those that died by SIGKILL together, that `kills` kills for memory were meant for.
 
     `used` is the most memory that each had held: the kernel takes the largest.
     """
@@ -175,3 +184,40 @@ def _update(counter: _Counter, kills: int | None, now_ns: int) -> None:
 
 def _unescape(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+def memory_limit() -> str:
+    """'2.0 GiB (cgroup)', the smallest of all limits; '' where there is none. Ranks inherit it."""
+    limits = [(nbytes, "cgroup") for nbytes in _cgroup_limits()]
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        limits.append((soft, "ulimit -v"))
+    return name_limit(limits)
+
+
+def name_limit(limits: Iterable[tuple[int, str]]) -> str:
+    """The smallest one in words. Pure."""
+    nbytes, whose = min(limits, default=(_NO_LIMIT, ""))
+    if nbytes >= _NO_LIMIT:
+        return ""
+    return f"{nbytes_text(nbytes)} ({whose})"
+
+
+def _cgroup_limits() -> Iterator[int]:
+    try:
+        cgroup = Path("/proc/self/cgroup").read_text()
+        mounts = Path("/proc/self/mountinfo").read_text()
+    except OSError:
+        return
+    folder = locate_cgroup(cgroup, mounts)
+    for _ in range(_MAX_PARENTS):
+        if folder is None or len(folder.parts) < 3:
+            return
+        for name in _LIMIT_FILES:
+            try:
+                text = (folder / name).read_text().strip()
+            except OSError:
+                continue
+            if text.isdecimal():
+                yield int(text)
+        folder = folder.parent

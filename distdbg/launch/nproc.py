@@ -8,7 +8,7 @@ from distdbg.errors import UsageError
 
 _FLAG = "--nproc-per-node"
 #: More than any host has processes for; without a limit a slip of the pen ends in a lack of memory.
-_MOST_RANKS = 1 << 16
+_MAX_RANKS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +60,8 @@ def count_ranks(text: str, *, cpus: int, gpus: int) -> int:
         ) from None
     if count < 1:
         raise UsageError(f"{_FLAG}={count}: at least one rank is needed")
-    if count > _MOST_RANKS:
-        raise UsageError(f"{_FLAG}={count}: a host has at most {_MOST_RANKS} ranks")
+    if count > _MAX_RANKS:
+        raise UsageError(f"{_FLAG}={count}: a host has at most {_MAX_RANKS} ranks")
     return count
 
 

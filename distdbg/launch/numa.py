@@ -24,8 +24,6 @@ _FLAG = "--numa-binding"
 
 
 class NumaBinding(StrEnum):
-    """The choices of --numa-binding."""
-
     NODE = "node"
     SOCKET = "socket"
     EXCLUSIVE = "exclusive"
@@ -79,7 +77,6 @@ def parse_topology(files: Mapping[str, str]) -> dict[int, Cpu]:
 
 
 def parse_cpus(text: str) -> set[int]:
-    """Return the numbers in '0-3,8'."""
     numbers: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         low, _, high = part.partition("-")

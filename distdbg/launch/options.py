@@ -27,8 +27,6 @@ _SHUTDOWN_TIMEOUT_S = 30
 
 
 class ScriptForm(enum.Enum):
-    """What the script is."""
-
     PYTHON = "a file that Python runs"
     MODULE = "a module, as for python -m"
     PROGRAM = "a program, run as it is"
@@ -47,8 +45,6 @@ class LaunchHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """One `distdbg run`."""
-
     script: str
     script_args: tuple[str, ...] = ()
     form: ScriptForm = ScriptForm.PYTHON
@@ -96,7 +92,7 @@ class RunOptions:
     tee: tuple[StdStreams, ...] = (StdStreams.NONE,)
     """By local rank; what is teed is redirected as well."""
     local_ranks_filter: frozenset[int] | None = None
-    """Whose output is shown; None: all."""
+    """The ranks whose output is shown; None: all."""
     duplicate_stdout_filters: tuple[str, ...] = ()
     duplicate_stderr_filters: tuple[str, ...] = ()
     log_line_prefix_template: str | None = None

@@ -12,8 +12,6 @@ _BY_RANK = re.compile(r"\d+:[0-3](,\d+:[0-3])*")
 
 
 class StdStreams(enum.IntFlag):
-    """Streams of a rank."""
-
     NONE = 0
     OUT = 1
     ERR = 2

@@ -37,7 +37,7 @@ _AGENT_S = 1.0
 #: One that has something to send to other tools before it leaves.
 _AGENT_PUSHES_S = 4.0
 #: How often an agent that is gone is started again.
-_MOST_AGENTS = 3
+_MAX_AGENTS = 3
 
 
 class OwnHost:
@@ -60,7 +60,7 @@ class OwnHost:
         )
         self._outputs: Outputs | None = None
         self.agent = AgentLink(warden)
-        self._agents_left = _MOST_AGENTS
+        self._agents_left = _MAX_AGENTS
 
     # ------------------------------------------------------------------------------------- folders
 

@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Final
 
 from distdbg.errors import RecordError, format_ranks
-from distdbg.launch.joining_ranks import join_words
 from distdbg.launch.last_seen import last_seen, seen_now
+from distdbg.launch.late_ranks import join_words
 from distdbg.record import thresholds
 from distdbg.record.durations import duration_text
 from distdbg.record.folders import record_name
@@ -29,14 +29,14 @@ from distdbg.record.observations import (
     read_sightings,
 )
 
-_MOST_LINES: Final = 8
+_MAX_LINES: Final = 8
 #: Ops that failed this shortly before were ended by the signal: Ctrl-C reaches the ranks first.
 _ENDED_NS: Final = 2_000_000_000
 #: From this on a wait is reported as a hang, where a signal ends the job and nobody saw what is waited for.
 _HANG_NS: Final = thresholds.limit_ns(None)
 #: A shorter wait is that of any step.
 _WAIT_S: Final = 1.0
-_MOST_LATE: Final = 3
+_MAX_LATE: Final = 3
 _AGE: Final = re.compile(r"(?:\d+ (?:d|h|min) )?\d+(?:\.\d+)? (?:[num]?s|min|h)\b")
 
 
@@ -49,11 +49,11 @@ class HostActivity:
     hang: str = ""
     """What they hang in; '' where no rank has waited for long."""
     waited: str = ""
-    """Who waits for whom, where that is not for long."""
+    """The waits between ranks, where they have not lasted long."""
 
 
 def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> HostActivity:
-    """By their records, and what the agent has seen; nothing without records."""
+    """What ranks do by their records, and by what the agent has seen; nothing without records."""
     paths = {rank: folder / record_name(rank) for rank in pids}
     if not any(map(os.path.exists, paths.values())):
         hang, waited = join_words(folder, pids)
@@ -91,7 +91,7 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> HostActivity:
                             words[rank] += f"; {place}" if words[rank] else place
         except RecordError:
             continue
-    # Who waits for a lock that a rank holds which waits for it in an op waits for ever.
+    # A rank waits for ever for a lock whose holder waits for it in an op.
     limits_ns |= {rank: 0 for rank, holder in holders.items() if holder in waited_s}
     hang = name_hang(
         words, waited_s, {r: one.text for r, one in last_seen(seen, pids).items()}, limits_ns
@@ -124,7 +124,7 @@ def name_waits(
         place = f", {text}" if late[0] in places else f" ({text})"
         return f"{line}{place}" if text else line
     each = [f"rank {rank} {text}" for rank, text in known.items() if text]
-    return f"{line}: {'; '.join(each[:_MOST_LATE])}{'; ...' if len(each) > _MOST_LATE else ''}"
+    return f"{line}: {'; '.join(each[:_MAX_LATE])}{'; ...' if len(each) > _MAX_LATE else ''}"
 
 
 def name_hang(
@@ -162,9 +162,9 @@ def fold(words: Mapping[int, str]) -> tuple[str, ...]:
     groups = sorted(alike.values(), key=lambda ranks: (-len(ranks), ranks[0]))
     lines = [
         f"rank{'s' if len(ranks) > 1 else ''} {format_ranks(ranks)}: {words[ranks[0]]}"
-        for ranks in groups[:_MOST_LINES]
+        for ranks in groups[:_MAX_LINES]
     ]
-    if hidden := groups[_MOST_LINES:]:
+    if hidden := groups[_MAX_LINES:]:
         rest = format_ranks(rank for ranks in hidden for rank in ranks)
         lines.append(f"ranks {rest}: in {len(hidden)} other places")
     return tuple(lines)

@@ -19,10 +19,10 @@ class RecordFacts:
     """'ValueError: no data'."""
     raised_wall_ns: int = 0
     error_type: str = ""
-    """Of the last error that one of its ops had, with the ranks of it."""
+    """The type of the last error that one of its ops had; `error_ranks` are its ranks."""
     error_ranks: tuple[int, ...] = ()
     thread_error: str = ""
-    """Of a thread that has ended by an exception: 'thread 'loader' raised OSError: x at a.py:3 (read)'."""
+    """How a thread has ended by an exception: 'thread 'loader' raised OSError: x at a.py:3 (read)'."""
     exit_call: str = ""
     """How the program ended its own process: 'thread 'beat' called os._exit(75) at beat.py:33 (run)'."""
     has_latent_errors: bool = False

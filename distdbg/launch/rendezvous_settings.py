@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from distdbg.errors import UsageError
-from distdbg.launch.endpoint import parse_endpoint
+from distdbg.launch.endpoint import join_endpoint, parse_endpoint
 
 STATIC: Final = "static"
 C10D: Final = "c10d"
@@ -91,7 +91,7 @@ def read_meeting(flags: argparse.Namespace, min_nodes: int, max_nodes: int) -> L
     port = port or _STATIC_PORT
     return LauncherRendezvous(
         backend=STATIC,
-        endpoint=endpoint or _join(host, port),
+        endpoint=endpoint or join_endpoint(host, port),
         host=host,
         port=port,
         id=flags.rdzv_id,
@@ -124,7 +124,7 @@ def _meet_elsewhere(flags: argparse.Namespace, backend: str, endpoint: str) -> L
         )
     return LauncherRendezvous(
         backend=backend,
-        endpoint=endpoint or (_join(host, port) if backend == C10D else ""),
+        endpoint=endpoint or (join_endpoint(host, port) if backend == C10D else ""),
         host=host,
         port=port,
         id=flags.rdzv_id,
@@ -137,7 +137,3 @@ def _node_rank_notes(flags: argparse.Namespace) -> tuple[str, ...]:
         return ()
     why = "only a fixed set of several hosts, --rdzv-backend=static, is numbered"
     return (f"--node-rank={flags.node_rank} is ignored: {why}",)
-
-
-def _join(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

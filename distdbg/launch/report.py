@@ -21,22 +21,22 @@ from distdbg.diagnose import headline
 from distdbg.diagnose.traits import Trait
 from distdbg.errors import format_ranks
 from distdbg.launch.cause import Cause, make_cause, say_attempts
-from distdbg.launch.ddp_errors import ddp_error, shown_of_ddp
+from distdbg.launch.ddp_errors import ddp_error, end_facts, shown_of_ddp
 from distdbg.launch.diagnosis import DEAD_RANK, DEADLOCK, MISSING_RANK, Diagnosis
 from distdbg.launch.evidence import LostRankEvidence
 from distdbg.launch.hints import hint_of
-from distdbg.launch.joining_ranks import is_of_joining
 from distdbg.launch.last_seen import LastSeen
 from distdbg.launch.late_ranks import (
     facts_of_interrupted,
     facts_of_late,
     hint_of_end,
     hint_of_late,
+    is_of_joining,
     known_of_late,
     shown_of_late,
 )
 from distdbg.launch.report_details import (
-    MOST_DETAILS,
+    MAX_DETAILS,
     all_details,
     cut_reason,
     fold,
@@ -46,7 +46,6 @@ from distdbg.launch.report_details import (
     thread_error,
     were,
 )
-from distdbg.launch.report_end import end_facts
 from distdbg.launch.report_layout import LaterLine, lay_out
 from distdbg.launch.root_cause import LossRole, RootCause, count_failed, find_root_cause
 from distdbg.record.ends import signal_name
@@ -67,12 +66,12 @@ class JobOutcome:
     """What a launcher knows when its job is over."""
 
     evidence: Sequence[LostRankEvidence] = ()
-    """Of the last start of the ranks, from all hosts where they are known."""
+    """About the last start of the ranks, from all hosts where they are known."""
     run_folder: str = ""
     attempt: int = 0
     max_restarts: int = 0
     before: Sequence[Cause] = ()
-    """Of the attempts that failed before this one."""
+    """The causes of the attempts that failed before this one."""
     interrupted: int | None = None
     """The signal that ended the launcher."""
     stopped_by: str = ""
@@ -87,7 +86,7 @@ class JobOutcome:
     """Whether that was on another host, whose launcher ends with `code`."""
     code: int = 1
     hosts: Mapping[int, str] = field(default_factory=dict)
-    """Of the ranks that ran elsewhere."""
+    """The hosts of the ranks that ran elsewhere."""
     verdict: AbortWords | None = None
     """For which the agents have ended the job."""
     seen: Mapping[int, LastSeen] = field(default_factory=dict)
@@ -99,7 +98,7 @@ class JobOutcome:
     diagnosis: Diagnosis | None = None
     """What the records show of a deadlock, or of ranks that left while others waited for them."""
     memory_limit: str = ""
-    """Of the ranks of this host: '2.0 GiB (cgroup)'."""
+    """The limit of the ranks of this host: '2.0 GiB (cgroup)'."""
     losses: str = ""
     """Which files could not be written: 'not written since 13:05:01: ...'."""
     analyze: str = ""
@@ -111,9 +110,9 @@ def exit_code(outcome: JobOutcome) -> int:
     if outcome.interrupted is not None:
         return 128 + outcome.interrupted
     found = find_root_cause(outcome.evidence)
-    if found is None or found.part is LossRole.ENDED or _was_elsewhere(outcome, found):
+    if found is None or found.role is LossRole.TERMINATED or _was_elsewhere(outcome, found):
         return outcome.code if outcome.because or found is not None else 0
-    for one in (*found.first, *found.others, *found.victims, *found.ended):
+    for one in (*found.first, *found.others, *found.victims, *found.terminated):
         if one.end.shell_code:
             return one.end.shell_code
     return 1
@@ -175,7 +174,7 @@ def _lines(outcome: JobOutcome, found: RootCause | None, word: str) -> tuple[lis
         better = _better(outcome)
         lines = [*_by_verdict(outcome, word)]
         hint = (better.advice if better is not None else "") or outcome.verdict.hint
-    elif found is None or found.part is LossRole.ENDED or _was_elsewhere(outcome, found):
+    elif found is None or found.role is LossRole.TERMINATED or _was_elsewhere(outcome, found):
         if found is None and not outcome.because:
             return [], ""
         lines = [*_ended(outcome, found)]
@@ -215,7 +214,7 @@ def _used(outcome: JobOutcome, found: RootCause | None) -> Diagnosis | None:
         return None
     if _has_verdict(outcome, found):
         return _better(outcome)
-    if found.part is LossRole.ENDED or _was_elsewhere(outcome, found):
+    if found.role is LossRole.TERMINATED or _was_elsewhere(outcome, found):
         return None
     return (
         _shown_waits(outcome, found)
@@ -243,8 +242,8 @@ def _shown_waits(outcome: JobOutcome, found: RootCause) -> Diagnosis | None:
         return None
     is_all = diagnosis.kind == DEADLOCK or is_of_joining(diagnosis)
     # Ranks that name each other: one has left a group of theirs, and went on.
-    is_mutual = found.part is LossRole.VICTIM and (is_all or diagnosis.kind == MISSING_RANK)
-    is_shown = found.part is LossRole.LEAVER or (found.part is LossRole.SUSPECT and is_all)
+    is_mutual = found.role is LossRole.VICTIM and (is_all or diagnosis.kind == MISSING_RANK)
+    is_shown = found.role is LossRole.LEAVER or (found.role is LossRole.SUSPECT and is_all)
     return diagnosis if is_shown or is_mutual else None
 
 
@@ -275,7 +274,7 @@ def _had_failed(outcome: JobOutcome, found: RootCause | None) -> bool:
     """Whether the job had failed for good when a signal ended the launcher: the signal came too late."""
     if found is None or _has_verdict(outcome, found):
         return found is not None
-    return found.part is LossRole.CAUSE and _word_of_end(found.first[0]) in _PROVEN
+    return found.role is LossRole.CAUSE and _word_of_end(found.first[0]) in _PROVEN
 
 
 def _word_of_end(one: LostRankEvidence) -> str:
@@ -288,11 +287,11 @@ def _word(outcome: JobOutcome, found: RootCause | None) -> str:
     if _has_verdict(outcome, found):
         assert outcome.verdict is not None
         return headline.of_kind(outcome.verdict.type, outcome.verdict.what)
-    if found is None or found.part is LossRole.ENDED or _was_elsewhere(outcome, found):
+    if found is None or found.role is LossRole.TERMINATED or _was_elsewhere(outcome, found):
         return headline.FAILED
     if (shown := _shown_waits(outcome, found)) is not None:
         return headline.of_kind(shown.kind, shown.what)
-    if found.part is LossRole.LEAVER:
+    if found.role is LossRole.LEAVER:
         return headline.MISMATCH
     first = found.first[0]
     if first.error is not None and first.error.aborted_by not in ("", AGENT):
@@ -306,7 +305,7 @@ def _is_missing(found: RootCause) -> bool:
     """Whether a rank never came to the making of the first group."""
     first = found.first[0]
     is_meeting = first.error_type == "RendezvousError" and bool(first.waits_for)
-    return is_meeting and found.part is LossRole.SUSPECT
+    return is_meeting and found.role is LossRole.SUSPECT
 
 
 # ------------------------------------------------------------------------------- the agents' verdict
@@ -317,7 +316,7 @@ def _has_verdict(outcome: JobOutcome, found: RootCause | None) -> bool:
     verdict = outcome.verdict
     if verdict is None or found is None:
         return False
-    return verdict.type != _DEAD_RANK or found.part is not LossRole.CAUSE
+    return verdict.type != _DEAD_RANK or found.role is not LossRole.CAUSE
 
 
 def _by_verdict(outcome: JobOutcome, word: str) -> Iterator[str]:
@@ -332,8 +331,8 @@ def _by_verdict(outcome: JobOutcome, word: str) -> Iterator[str]:
     better = _better(outcome)
     yield verdict.what if better is None else better.what
     details = verdict.details if better is None else better.evidence
-    yield from details[:MOST_DETAILS]
-    for rank in list(verdict.ranks)[:MOST_DETAILS]:
+    yield from details[:MAX_DETAILS]
+    for rank in list(verdict.ranks)[:MAX_DETAILS]:
         if rank in outcome.seen and word == headline.HUNG:
             yield f"rank {rank} was {outcome.seen[rank].text}"
     yield many
@@ -342,7 +341,7 @@ def _by_verdict(outcome: JobOutcome, word: str) -> Iterator[str]:
 
 
 def _has_failed(one: LostRankEvidence) -> bool:
-    """By itself, or with the error of the abort, whatever has ended its process then."""
+    """Whether a rank failed by itself, or with the error of the abort, whatever ended its process then."""
     if one.end.was_asked:
         return one.error is not None and bool(one.error.aborted_by)
     return one.end.is_failure
@@ -356,12 +355,10 @@ def _better(outcome: JobOutcome) -> Diagnosis | None:
 
 
 def _diagnosed(found: RootCause, diagnosis: Diagnosis) -> Iterator[str]:
-    """Who left is known; what the records show comes first: it may be another rank's mistake."""
+    """Lines of a rank that left: what the records show comes first, it may be another rank's mistake."""
     yield diagnosis.what
-    yield from diagnosis.evidence[:MOST_DETAILS]
-    aftermath = _aftermath(found)
-    if aftermath:
-        yield aftermath
+    yield from diagnosis.evidence[:MAX_DETAILS]
+    yield from _aftermath(found)
     yield from fold("failed as well", found.others)
     yield from fold("failed because of it", found.victims, is_brief=True)
 
@@ -404,7 +401,9 @@ def _was_elsewhere(outcome: JobOutcome, found: RootCause) -> bool:
 def _ended(outcome: JobOutcome, found: RootCause | None) -> Iterator[str]:
     why = outcome.because or "the launcher terminated its ranks"
     here = " of this host" if outcome.is_elsewhere else ""
-    failed = () if found is None or found.part is LossRole.ENDED else (*found.first, *found.victims)
+    failed = (
+        () if found is None or found.role is LossRole.TERMINATED else (*found.first, *found.victims)
+    )
     ended = sum(one.end.was_asked for one in outcome.evidence)
     many = []
     if failed:
@@ -426,9 +425,9 @@ def _failed(found: RootCause, outcome: JobOutcome, word: str) -> Iterator[str]:
         if first.said.startswith(what.removesuffix(" ...")):
             what = cut_reason(first.said)  # there it stands in full
     if _is_missing(found):
-        names, is_one = format_ranks(found.blamed), len(found.blamed) == 1
+        names, is_one = format_ranks(found.named), len(found.named) == 1
         noun, it = ("rank", "it") if is_one else ("ranks", "them")
-        place = outcome.seen.get(min(found.blamed), LastSeen("")).text if is_one else ""
+        place = outcome.seen.get(min(found.named), LastSeen("")).text if is_one else ""
         doing = f", {place}" if place else ""
         yield f"{noun} {names} never joined{doing}; {say_who(found.first)} waited for {it}"
     place = LaterLine(
@@ -436,11 +435,11 @@ def _failed(found: RootCause, outcome: JobOutcome, word: str) -> Iterator[str]:
     )
     # A rank that gave up by itself was in an op until then: what it did since says nothing.
     gave_up = {one.rank for one in (*found.others, *found.victims) if one.waits_for}
-    late = [rank for rank in sorted(found.blamed - gave_up) if rank in outcome.seen]
-    if found.part is LossRole.SUSPECT and late:
-        # Who is waited for comes before those that gave up.
-        for rank in late[:MOST_DETAILS]:
-            if not (_is_missing(found) and len(found.blamed) == 1):  # the first line has it
+    late = [rank for rank in sorted(found.named - gave_up) if rank in outcome.seen]
+    if found.role is LossRole.SUSPECT and late:
+        # The ranks that are waited for come before those that gave up.
+        for rank in late[:MAX_DETAILS]:
+            if not (_is_missing(found) and len(found.named) == 1):  # the first line has it
                 yield f"rank {rank} was {outcome.seen[rank].text}"
             if error := thread_error(found, rank):
                 yield f"its {error}"
@@ -458,9 +457,7 @@ def _failed(found: RootCause, outcome: JobOutcome, word: str) -> Iterator[str]:
         yield what
     if place:
         yield place
-    aftermath = _aftermath(found)
-    if aftermath:
-        yield aftermath
+    yield from _aftermath(found)
     yield from end_facts(first, outcome.memory_limit, outcome.evidence)
     if shown is not None:
         said = first.said
@@ -473,12 +470,11 @@ def _how(found: RootCause) -> str:
     return cut_reason(found.how)
 
 
-def _aftermath(found: RootCause) -> str:
-    """Who was terminated; those that failed have lines of their own below."""
-    count = len(found.ended)
-    return LaterLine(
-        f"{say_who(found.ended)} {were(count)} terminated because of it" if count else ""
-    )
+def _aftermath(found: RootCause) -> Iterator[str]:
+    """The ranks that were terminated; those that failed have lines of their own below."""
+    if count := len(found.terminated):
+        who = say_who(found.terminated)
+        yield LaterLine(f"{who} {were(count)} terminated because of it")
 
 
 # ------------------------------------------------------------------------------------- last lines
@@ -486,7 +482,7 @@ def _aftermath(found: RootCause) -> str:
 
 def _meanwhile(found: RootCause | None) -> Iterator[str]:
     """What had failed by itself when the launcher was interrupted."""
-    if found is not None and found.part is not LossRole.ENDED:
+    if found is not None and found.role is not LossRole.TERMINATED:
         yield f"before, {say_who(found.first)} {_how(found)}"
 
 

@@ -5,28 +5,28 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from distdbg.errors import format_ranks
 from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.evidence import LostRankEvidence
-from distdbg.launch.last_frames import last_frames, last_line
 from distdbg.launch.report_layout import LaterLine
 from distdbg.launch.root_cause import LossRole, RootCause
 from distdbg.record.entries import RecordedFrame
 from distdbg.record.error_file import ErrorFacts
 from distdbg.record.format import Exit
-from distdbg.record.printable import shorten_middle
+from distdbg.record.printable import shorten, shorten_middle
 from distdbg.record.printed_stack import own_frame, read_stack
 from distdbg.record.rank_words import NO_OP_YET
 
-MOST_DETAILS: Final = 8
-_MOST_REASON: Final = 240
-_MOST_FRAMES: Final = 3
+MAX_DETAILS: Final = 8
+_MAX_REASON: Final = 240
+_MAX_FRAMES: Final = 3
 _ALL_FRAMES: Final = 1000
 #: Variables of the line that raised, and how many of them are told.
 _NAME: Final = re.compile(r"\b([A-Za-z_]\w*)(?:\.[A-Za-z_]\w*)?\b")
-_MOST_VALUES: Final = 5
+_MAX_VALUES: Final = 5
 #: Errors that only say what another rank did.
 _KNOWN: Final = frozenset(
     ("PeerLost", "RankLeft", "JobAborted", "DebuggerQuit", "OpTimeout", "MismatchError")
@@ -39,6 +39,13 @@ _RAN_OUT: Final = re.compile(r"ranks? [\d,-]+ ran out of batches at step \d")
 _SKEW_NS: Final = 10**9
 
 
+_MAX_LAST_FRAMES = 3
+_MAX_SOURCE = 100
+_FRAME = re.compile(r'File "(.+)", line (\d+)(?:, in (.+))?')
+_LIBRARY = re.compile(r'File "[^"]*/lib/python3[^/"]*/|File "<|\.p(?:yx|xd|xi)", line')
+_OURS = f'File "{Path(__file__).parents[1]}/'
+
+
 def all_details(
     found: RootCause, hosts: Mapping[int, str], diagnosis: Diagnosis | None = None
 ) -> Iterator[str]:
@@ -47,9 +54,9 @@ def all_details(
     shown = () if diagnosis is None else diagnosis.evidence
     error = first.error
     if error is not None:
-        # Of our own errors the details say it; of others the rest of a text of several lines.
+        # The details of our own errors say it; of others the rest of a text of several lines.
         told = [line for line in shown if not line.startswith(_UNUSABLE)]
-        yield from (told or _shared_details(found.first) or _own_details(error))[:MOST_DETAILS]
+        yield from (told or _shared_details(found.first) or _own_details(error))[:MAX_DETAILS]
         if error.cause:
             yield cut_reason(f"caused by {error.cause}")
         if not error.details:
@@ -58,7 +65,7 @@ def all_details(
             yield from frames if first.stderr_file else own_line(first)
         yield from map(cut_reason, error.notes)
     elif first.crash:
-        yield f"crashed at {', called from '.join(map(_site, first.crash[:_MOST_FRAMES]))}"
+        yield f"crashed at {', called from '.join(map(_site, first.crash[:_MAX_FRAMES]))}"
         if first.record is not None and first.record.doing:
             yield first.record.doing.replace(" ago, ", " before, ", 1)
     elif first.record is not None and first.record.how is Exit.RETURNED:
@@ -72,7 +79,7 @@ def all_details(
     if error is None and first.stderr_tail:
         yield "the end of its stderr:"
         yield from (f"  {line}" for line in first.stderr_tail)
-    yield from _of_blamed(found, hosts)
+    yield from _of_named(found, hosts)
     if error_file := _error_file(found, () if diagnosis is None else diagnosis.ranks):
         yield LaterLine(f"error file: {error_file}")
     if first.stderr_file:
@@ -84,8 +91,8 @@ def all_details(
 
 
 def _error_file(found: RootCause, ranks: Sequence[int]) -> str:
-    """That of a rank of the cause, which others may have been quicker than to fail; else of the first."""
-    known = (*found.first, *found.others, *found.victims, *found.ended)
+    """The error file of a rank of the cause, though others may have failed before it; else of the first."""
+    known = (*found.first, *found.others, *found.victims, *found.terminated)
     of_cause = (one.error_file for one in known if one.rank in ranks)
     return next(filter(None, of_cause), found.first[0].error_file)
 
@@ -104,7 +111,7 @@ def own_line(one: LostRankEvidence) -> list[str]:
         text = lines[0].partition(": ")[2]
         names = (found[at] for found in _NAME.finditer(text) for at in (0, 1) if found[at])
         said = [f"{name} {known[name]}" for name in dict.fromkeys(names) if name in known]
-        lines += [f"  {', '.join(said[:_MOST_VALUES])}"] if said else []
+        lines += [f"  {', '.join(said[:_MAX_VALUES])}"] if said else []
     return lines
 
 
@@ -121,7 +128,7 @@ def _own_details(error: ErrorFacts) -> list[str]:
 
 def ran_out(found: RootCause) -> str:
     """Which rank ran out of batches, as the first that says so has it; '' where none does."""
-    if found.part is LossRole.CAUSE and found.first[0].error_type not in _KNOWN:
+    if found.role is LossRole.CAUSE and found.first[0].error_type not in _KNOWN:
         return ""  # an error of the program itself is no consequence of that
     errors = [one.error for one in (*found.first, *found.victims) if one.error is not None]
     said = (line for error in errors for line in error.details if _RAN_OUT.match(line))
@@ -139,17 +146,17 @@ def _shared_details(evidence: Sequence[LostRankEvidence]) -> list[str]:
 
 
 def _of_victims(found: RootCause) -> Iterator[str]:
-    """For a rank that left and has no word for it: what the first of its victims says."""
+    """What the first victim says of a rank that left and has no word for it."""
     victim = next((one.error for one in found.victims if one.error is not None), None)
-    if found.part is LossRole.LEAVER and victim is not None:
+    if found.role is LossRole.LEAVER and victim is not None:
         details = [line for line in victim.details if not line.startswith(_UNUSABLE)]
-        yield from details[:MOST_DETAILS]
+        yield from details[:MAX_DETAILS]
 
 
-def _of_blamed(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
+def _of_named(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
     """What is known of the ranks that the first ones name."""
-    known = {e.rank: e for e in (*found.victims, *found.ended, *found.others)}
-    for rank in sorted(found.blamed)[:MOST_DETAILS]:
+    known = {e.rank: e for e in (*found.victims, *found.terminated, *found.others)}
+    for rank in sorted(found.named)[:MAX_DETAILS]:
         one = known.get(rank)
         if one is None:
             where = hosts.get(rank)
@@ -169,7 +176,7 @@ def _of_blamed(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
 
 def thread_error(found: RootCause, rank: int) -> str:
     """What a rank waits for may be a thread that is gone."""
-    known = {one.rank: one.record for one in (*found.victims, *found.ended, *found.others)}
+    known = {one.rank: one.record for one in (*found.victims, *found.terminated, *found.others)}
     record = known.get(rank)
     return "" if record is None else record.thread_error
 
@@ -188,19 +195,19 @@ def fold(
     """Failures with equal words in one line: 'ranks 0-1,3 failed because of it: PeerLost: ...'."""
     by_words: dict[str, list[LostRankEvidence]] = {}
     for one in evidence:
-        # Of errors of ours the root cause says the rest.
+        # The root cause says the rest of errors of ours.
         how = one.error_type if is_brief and one.error_type in _KNOWN else one.how
         by_words.setdefault(how, []).append(one)
-    for how, several in list(by_words.items())[:MOST_DETAILS]:
+    for how, several in list(by_words.items())[:MAX_DETAILS]:
         yield f"{say_who(several)} {title}: {cut_reason(how)}"
-    hidden = list(by_words.values())[MOST_DETAILS:]
+    hidden = list(by_words.values())[MAX_DETAILS:]
     if hidden:
         ranks = format_ranks(one.rank for several in hidden for one in several)
         yield f"ranks {ranks} {title}, in {len(hidden)} other ways"
 
 
 def _clocks(found: RootCause) -> Iterator[str]:
-    """Who else may have been first, since hosts do not agree on the time."""
+    """The ranks that may have been first too, since hosts do not agree on the time."""
     first = found.first[0]
     near = [
         one
@@ -228,4 +235,55 @@ def were(count: int) -> str:
 
 
 def cut_reason(text: str) -> str:
-    return shorten_middle(text, _MOST_REASON)
+    return shorten_middle(text, _MAX_REASON)
+
+
+def last_frames(traceback: str, ours: str = _OURS, most: int = _MAX_LAST_FRAMES) -> list[str]:
+    """The lines of the last frames of the last exception, indented as Python does below its first.
+
+    Frames of distdbg itself are left out, unless there are no others.
+    """
+    blocks: list[list[str]] = []
+    before: list[list[str]] = []
+    is_inside = False
+    for line in traceback.splitlines():
+        if line.startswith("  + Exception Group Traceback "):
+            return _frames_of_group(traceback, ours, most)
+        if line.startswith("Traceback "):
+            before, blocks, is_inside = blocks or before, [], True  # raised before, and handled
+        elif is_inside and line.startswith("  File "):
+            blocks.append([line[2:]])
+        elif is_inside and line.startswith("    "):
+            if blocks and set(line.strip()) - set("^~"):  # no markers
+                blocks[-1].append(line[2:])
+        elif not line.startswith("  ["):  # '[Previous line repeated 990 more times]'
+            is_inside = False  # the text of the exception
+    blocks = blocks or before  # a text of the exception may look like the head of a traceback
+    theirs = [block for block in blocks if ours not in block[0]] or blocks
+    return [line for block in theirs[-most:] for line in block]
+
+
+def _frames_of_group(traceback: str, ours: str, most: int) -> list[str]:
+    """Where an exception group was raised; its lines have a rail in front."""
+    lines = ["Traceback (most recent call last):"]
+    for line in traceback.partition("+ Exception Group Traceback ")[2].splitlines()[1:]:
+        if not line.startswith("  |   "):
+            break
+        lines.append(line[4:])
+    return last_frames("\n".join(lines), ours, most)
+
+
+def last_line(frames: list[str]) -> list[str]:
+    """One of such lines: 'at train.py:80 (step): y = x / 0'; all of them where the last frame is none."""
+    places = [i for i, line in enumerate(frames) if _FRAME.match(line)]
+    # The program's own line, not that of a library below it.
+    own = [i for i in places if not _LIBRARY.search(frames[i])]
+    at = (own or places or [-1])[-1]
+    found = _FRAME.match(frames[at]) if at >= 0 else None
+    if found is None:
+        return frames
+    function = f" ({found[3]})" if found[3] else ""
+    end = next((i for i in places if i > at), len(frames))
+    source = " ".join(line.strip() for line in frames[at + 1 : end])
+    text = f": {shorten(source, _MAX_SOURCE)}" if source else ""
+    return [f"at {os.path.basename(found[1])}:{found[2]}{function}{text}"]

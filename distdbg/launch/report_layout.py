@@ -12,7 +12,7 @@ _BOLD: Final = "\x1b[1m"
 _PLAIN: Final = "\x1b[0m"
 _STOPPED: Final = "STOPPED"
 #: Narrower ones are taken for a size that nobody has set.
-_LEAST_WIDTH: Final = 40
+_MIN_WIDTH: Final = 40
 
 
 class LaterLine(str):
@@ -40,11 +40,11 @@ def lay_out(
 
 def width_of(is_terminal: bool, columns: int) -> int | None:
     """Where lines are broken: on a terminal that says how wide it is."""
-    return columns if is_terminal and columns >= _LEAST_WIDTH else None
+    return columns if is_terminal and columns >= _MIN_WIDTH else None
 
 
 def wants_colour(is_terminal: bool, environ: Mapping[str, str]) -> bool:
-    """As https://no-color.org; a terminal without abilities gets none either."""
+    """Whether to colour, as https://no-color.org says; a terminal without abilities gets none either."""
     return is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 

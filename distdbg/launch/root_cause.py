@@ -10,7 +10,7 @@ much memory is gone long after those whom its end has woken. So what a rank repo
                 connection and cannot say to whom, or found its
                 group broken
     victim      it names another rank as the cause                       only if no other is left
-    ended       by the launcher, because of another rank                 never
+    terminated  by the launcher, because of another rank                 never
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOST_CONNECTION = re.compile(
 #: ... and our own errors that say so.
 _LOST: Final = frozenset(("DistNetworkError", "DistStoreError", "PeerLost", "RankLeft"))
 
-#: Of a rank whose group another one has broken: a consequence, as that one failed before.
+#: The error of a rank whose group another one has broken: a consequence, as that one failed before.
 _BROKEN_GROUP = re.compile(r"^CollectiveError: .* cannot run: rank \d+ ")
 
 #: What each rank says of itself in words that are alike else.
@@ -47,39 +47,39 @@ class LossRole(StrEnum):
     LEAVER = "leaver"
     SUSPECT = "suspect"
     VICTIM = "victim"
-    ENDED = "ended"
+    TERMINATED = "terminated"
     FINE = "fine"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootCause:
-    """Who failed first. Each tuple is in the order of time."""
+    """The ranks that failed first, and the others. Each tuple is in the order of time."""
 
-    part: LossRole
-    """What the first are; VICTIM: who they name is not known to have failed."""
+    role: LossRole
+    """The role of the first; VICTIM: the ranks that they name are not known to have failed."""
     first: tuple[LostRankEvidence, ...]
-    """The first; more than one only if they gave the same reason."""
+    """More than one only if they gave the same reason."""
     others: tuple[LostRankEvidence, ...] = ()
-    """Failed too, and not for the first as far as is known."""
+    """Failed too, and not because of the first as far as is known."""
     victims: tuple[LostRankEvidence, ...] = ()
     """Failed because of it."""
-    ended: tuple[LostRankEvidence, ...] = ()
-    """Were ended by the launcher."""
+    terminated: tuple[LostRankEvidence, ...] = ()
+    """Terminated by the launcher."""
 
     @property
     def is_elsewhere(self) -> bool:
         """Whether all that failed did so because of others, of whom nothing is known here."""
-        return self.part in (LossRole.VICTIM, LossRole.SUSPECT, LossRole.ENDED)
+        return self.role in (LossRole.VICTIM, LossRole.SUSPECT, LossRole.TERMINATED)
 
     @property
     def how(self) -> str:
         """What the first did, in words that follow its name."""
-        if self.part is LossRole.LEAVER:
+        if self.role is LossRole.LEAVER:
             return "ended with exit code 0 while other ranks still needed it"
         return self.first[0].how
 
     @property
-    def blamed(self) -> frozenset[int]:
+    def named(self) -> frozenset[int]:
         """The ranks that the first name or waited for."""
         ranks = frozenset(evidence.rank for evidence in self.first)
         named = frozenset().union(*(e.because_of | e.waits_for for e in self.first))
@@ -88,39 +88,39 @@ class RootCause:
 
 def find_root_cause(evidence: Sequence[LostRankEvidence]) -> RootCause | None:
     """Judge all ranks that are gone; None: none of them failed."""
-    by_part = divide(evidence)
-    for parts in (
+    by_role = sort_by_role(evidence)
+    for roles in (
         (LossRole.CAUSE, LossRole.LEAVER),
         (LossRole.SUSPECT,),
         (LossRole.VICTIM,),
-        (LossRole.ENDED,),
+        (LossRole.TERMINATED,),
     ):
-        candidates = _in_time(e for part in parts for e in by_part[part])
+        candidates = _in_time(e for role in roles for e in by_role[role])
         if candidates:
             break
     else:
         return None
     earliest = _end_of_waits(candidates[0], candidates)
-    part = next(part for part in LossRole if earliest in by_part[part])
+    role = next(role for role in LossRole if earliest in by_role[role])
     first = [e for e in candidates if e is earliest or _is_same(e, earliest)]
     known = {e.rank for e in first}
 
-    def rest(*parts: LossRole) -> tuple[LostRankEvidence, ...]:
-        return _in_time(e for one in parts for e in by_part[one] if e.rank not in known)
+    def rest(*roles: LossRole) -> tuple[LostRankEvidence, ...]:
+        return _in_time(e for one in roles for e in by_role[one] if e.rank not in known)
 
     return RootCause(
-        part=part,
+        role=role,
         first=tuple(first),
         others=rest(LossRole.CAUSE),
         victims=rest(LossRole.SUSPECT, LossRole.VICTIM),
-        ended=rest(LossRole.ENDED),
+        terminated=rest(LossRole.TERMINATED),
     )
 
 
 def _end_of_waits(
     one: LostRankEvidence, candidates: Iterable[LostRankEvidence]
 ) -> LostRankEvidence:
-    """Who waited for a rank that did not give up itself: in a chain of waits any may be the first."""
+    """The last in a chain of waits: the one whose awaited rank did not give up itself."""
     by_rank = {each.rank: each for each in candidates if each.waits_for}
     passed, end = {one.rank}, one
     if not one.waits_for:
@@ -134,39 +134,39 @@ def _end_of_waits(
 
 
 def count_failed(found: RootCause | None) -> RootCause | None:
-    """With those among its victims that had failed because of it before the launcher ended them."""
-    if found is None or found.part is not LossRole.CAUSE:
+    """Count those among its victims that had failed because of it before the launcher ended them."""
+    if found is None or found.role is not LossRole.CAUSE:
         return found
-    failed = {one.rank for one in found.ended if one.error is not None and one.because_of}
+    failed = {one.rank for one in found.terminated if one.error is not None and one.because_of}
     return replace(
         found,
-        victims=_in_time([*found.victims, *(e for e in found.ended if e.rank in failed)]),
-        ended=tuple(e for e in found.ended if e.rank not in failed),
+        victims=_in_time([*found.victims, *(e for e in found.terminated if e.rank in failed)]),
+        terminated=tuple(e for e in found.terminated if e.rank not in failed),
     )
 
 
-def divide(evidence: Sequence[LostRankEvidence]) -> dict[LossRole, list[LostRankEvidence]]:
-    """Sort the ranks by the part they have."""
+def sort_by_role(evidence: Sequence[LostRankEvidence]) -> dict[LossRole, list[LostRankEvidence]]:
+    """The ranks that are gone, by their role."""
     first_own_ns = min(
         (e.failed_wall_ns for e in evidence if e.end.is_failure and not e.end.was_asked),
         default=None,
     )
-    parts: dict[LossRole, list[LostRankEvidence]] = {part: [] for part in LossRole}
+    roles: dict[LossRole, list[LostRankEvidence]] = {role: [] for role in LossRole}
     for one in evidence:
-        parts[_part_of(one, first_own_ns)].append(one)
-    failed = [one for part in (LossRole.SUSPECT, LossRole.VICTIM) for one in parts[part]]
+        roles[_role_of(one, first_own_ns)].append(one)
+    failed = [one for role in (LossRole.SUSPECT, LossRole.VICTIM) for one in roles[role]]
     missed = frozenset().union(*(one.because_of | one.waits_for for one in failed))
     for one in [
-        one for one in parts[LossRole.FINE] if one.rank in missed and not one.end.was_asked
+        one for one in roles[LossRole.FINE] if one.rank in missed and not one.end.was_asked
     ]:
-        parts[LossRole.FINE].remove(one)
-        parts[LossRole.LEAVER].append(one)
-    return parts
+        roles[LossRole.FINE].remove(one)
+        roles[LossRole.LEAVER].append(one)
+    return roles
 
 
-def _part_of(one: LostRankEvidence, first_own_ns: int | None) -> LossRole:
+def _role_of(one: LostRankEvidence, first_own_ns: int | None) -> LossRole:
     if one.end.was_asked and not _failed_before_asked(one, first_own_ns):
-        return LossRole.ENDED
+        return LossRole.TERMINATED
     if not one.end.is_failure:
         return LossRole.FINE
     if one.because_of:

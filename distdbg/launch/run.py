@@ -62,7 +62,7 @@ def run(options: RunOptions) -> int:
 
 
 def _open_missing_streams() -> None:
-    """So that no socket gets the number of a stream that was closed, and then its bytes."""
+    """Open streams that were closed, so that no socket gets their numbers, and then their bytes."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(fd)

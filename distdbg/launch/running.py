@@ -17,7 +17,7 @@ from distdbg.launch.output_streams import StdStreams
 from distdbg.launch.outputs.outputs import Outputs
 from distdbg.launch.rendezvous.notes import Notes
 from distdbg.launch.rendezvous.round import LauncherRound
-from distdbg.record.crash_file import write_crash
+from distdbg.record.stack_file import write_crash
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class Running:
         return words if words is not None and words.by == AGENT else None
 
     def read_holds(self, host: str) -> tuple[Hold, ...]:
-        """Who holds the clock of this start."""
+        """The holds on the clock of this start."""
         try:
             holds = read_page(self.folder, host).holds
         except RecordError:

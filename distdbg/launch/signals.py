@@ -62,7 +62,6 @@ class Signals:
             os.read(self._reading, 4096)
 
     def close(self) -> None:
-        """Put back what was there before."""
         signal.set_wakeup_fd(self._former_fd)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._former_mask)
         for number, former in self._former.items():

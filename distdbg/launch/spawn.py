@@ -32,7 +32,7 @@ from distdbg.launch.failures import (
 from distdbg.launch.spawn_stop import StopSignal, ending_by_signals, print_stop, where_to_look
 from distdbg.runtime.process.uncaught import print_in_blocks
 from distdbg.runtime.rendezvous.process import read_start
-from distdbg.runtime.rendezvous.spot import spot_path
+from distdbg.runtime.rendezvous.published_store import published_path
 
 #: Between SIGTERM and SIGKILL.
 _TERM_S = 5.0
@@ -69,11 +69,9 @@ class ProcessContext:
 
     @property
     def processes(self) -> list[BaseProcess]:
-        """The processes by index."""
         return [child.process for child in self._children]
 
     def pids(self) -> list[int | None]:
-        """The process ids by index."""
         return [child.process.pid for child in self._children]
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
@@ -236,7 +234,7 @@ def spawn(
 
 def _common_environment(nprocs: int) -> dict[str, str]:
     pid = os.getpid()
-    path = spot_path(f"spawn {pid}.{read_start(pid)}.{next(_runs)}")
+    path = published_path(f"spawn {pid}.{read_start(pid)}.{next(_runs)}")
     return {
         "WORLD_SIZE": str(nprocs),
         "LOCAL_WORLD_SIZE": str(nprocs),
@@ -249,31 +247,19 @@ def _to_exception(child: _Child) -> ProcessException:
     pid = child.process.pid or -1
     exit_code = child.process.exitcode or 0
     ends = where_to_look({child.index: pid})
+    who = f"process {child.index} (pid {pid})"
+    facts: dict[str, Any] = {"error_index": child.index, "error_pid": pid, "exit_code": exit_code}
     if child.report is not None:
+        lines = (*child.report.traceback.rstrip().splitlines(), *ends)
         return ProcessRaisedException(
-            f"process {child.index} (pid {pid}) raised {child.report.summary}",
-            error_index=child.index,
-            error_pid=pid,
-            exit_code=exit_code,
-            details=(*child.report.traceback.rstrip().splitlines(), *ends),
+            f"{who} raised {child.report.summary}", details=lines, **facts
         )
     if exit_code > 0:
-        return ProcessExitedException(
-            f"process {child.index} (pid {pid}) exited with code {exit_code}",
-            error_index=child.index,
-            error_pid=pid,
-            exit_code=exit_code,
-            details=ends,
-        )
+        return ProcessExitedException(f"{who} exited with code {exit_code}", details=ends, **facts)
     try:
-        signal_name = signal.Signals(-exit_code).name
+        name = signal.Signals(-exit_code).name
     except ValueError:
-        signal_name = f"signal {-exit_code}"
+        name = f"signal {-exit_code}"
     return ProcessExitedException(
-        f"process {child.index} (pid {pid}) was terminated by {signal_name}",
-        error_index=child.index,
-        error_pid=pid,
-        exit_code=exit_code,
-        signal_name=signal_name,
-        details=ends,
+        f"{who} was terminated by {name}", signal_name=name, details=ends, **facts
     )

@@ -28,8 +28,8 @@ from distdbg.record.printable import printable
 from distdbg.record.source import ByteSource
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
-#: Of the newest runs of this user, in which the processes' records are looked for.
-_MOST_RUNS: Final = 32
+#: The newest runs of this user in which the processes' records are looked for.
+_MAX_RUNS: Final = 32
 
 
 class StopSignal(BaseException):
@@ -117,7 +117,7 @@ def _say(how: str, doing: HostActivity, ends: Sequence[str]) -> tuple[str, list[
 def _find_folder(pids: Mapping[int, int]) -> Path | None:
     """Where the processes write their records."""
     chosen = config.read_setting("DISTDBG_RUN_DIR")
-    folders = [Path(str(chosen)).absolute()] if chosen is not None else list_runs()[-_MOST_RUNS:]
+    folders = [Path(str(chosen)).absolute()] if chosen is not None else list_runs()[-_MAX_RUNS:]
     for folder in reversed(folders):
         for rank, pid in pids.items():
             path = folder / record_name(rank)

@@ -24,8 +24,6 @@ _DOUBT_NS: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class StoppedRank:
-    """One stop of one rank."""
-
     rank: int
     since_ns: int
     is_elsewhere: bool = False

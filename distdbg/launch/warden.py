@@ -46,7 +46,7 @@ _CLOSE_S = 8.0
 _SWEEP_S = 5.0
 #: Between the moment when a warden hangs up and its end.
 _LAST_WORDS_S = 6.0
-#: Who called spawn wrongly can mend these; the others are the system's.
+#: The caller of spawn can mend these; the others are the system's.
 _USER_ERRORS = (
     errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC, errno.E2BIG, errno.EISDIR,
     errno.EPERM, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG,

@@ -181,7 +181,7 @@ class WardenProcess:
         stage = "start"
         try:
             os.setsid()
-            # Who has something to tidy up does so also when nobody is left to wait for it.
+            # A process that has something to tidy up does so also when nobody is left to wait for it.
             end = signal.SIGTERM if order["lingers_s"] > 0 else signal.SIGKILL
             self._prctl(_PR_SET_PDEATHSIG, int(end), 0, 0, 0)
             if os.getppid() != self._pid:

@@ -21,7 +21,7 @@ from typing import Any
 _LENGTH = struct.Struct("<I")
 _CHUNK = 1 << 16
 #: Standard input, output and error.
-MOST_DESCRIPTORS = 3
+MAX_DESCRIPTORS = 3
 
 
 def to_frame(message: dict[str, Any]) -> bytes:
@@ -62,8 +62,7 @@ class WardenChannel:
         return found
 
     def fill(self) -> None:
-        """Read once."""
-        size = MOST_DESCRIPTORS * array.array("i").itemsize
+        size = MAX_DESCRIPTORS * array.array("i").itemsize
         content, ancillary, _, _ = self.socket.recvmsg(
             _CHUNK, socket.CMSG_SPACE(size), socket.MSG_CMSG_CLOEXEC
         )

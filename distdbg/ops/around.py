@@ -36,7 +36,7 @@ class PendingAround:
 
     @property
     def number(self) -> int:
-        """Of the op in the record; 0: not known."""
+        """The number of the op in the record; 0: not known."""
         number = getattr(self.inner, "number", 0)
         return number if isinstance(number, int) else 0
 

@@ -92,9 +92,9 @@ GOES_ON = 1 << VARIANT_BITS
 PLACE_SHIFT = VARIANT_BITS + 1
 WORDS_SHIFT = PLACE_SHIFT + 40
 #: The largest number that has room there.
-MOST_WORDS = (1 << (63 - WORDS_SHIFT)) - 1
+MAX_WORDS = (1 << (63 - WORDS_SHIFT)) - 1
 
-#: Of a rank that counts in Join after its last batch.
+#: Set by a rank that counts in Join after its last batch.
 HAS_JOINED = "has joined"
 
 ANY_SOURCE = -1

@@ -13,7 +13,7 @@ from types import FrameType
 
 UNKNOWN = "an unknown line"
 
-#: Of this package, then of libraries whose lines are none of the program's.
+#: Folders of this package, then of libraries whose lines are none of the program's.
 _folders: tuple[str, ...] = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,)
 
 

@@ -9,15 +9,14 @@ layout are in `format.py` and a test compares them with C++.
 
 batches         whether a rank ran out of batches before others did, by the marks and calls in their
                 records
-columns         A record as columns
-crash_file      what faulthandler printed of a rank that crashed in native code
+columns         a record as columns
 decorator       writes what ended the decorated function into the error file of the process
 durations       durations, ages and sizes for people, written in one way everywhere
 ends            how ranks ended
 entries         what a reader gives
 error_file      the error file of a process
 folders         where the records of a run go, and how long they stay
-form_text       A form in one line for people
+form_text       a form in one line for people
 format          the layout of a record, byte by byte; the same numbers are in native/core/record.hpp
 forms           what calls of one shape have in common, as JSON of at most 488 bytes
 handled_error   the error that the program was handling when an op of it failed
@@ -33,12 +32,9 @@ libraries       which files are of Python and of installed packages, and not of 
                 runs
 line_file       files of lines that several processes add to, and that are read while they do
 line_times      when the lines of a log file were written
-local_time      A wall-clock time for people, to be looked up in `dmesg -T` or a scheduler's log; of this
-                host's zone
-memory_share    A rank that was killed and had used much more memory than the others
+memory_share    a rank that was killed and had used much more memory than the others
 observations    what a host's agent saw of its ranks
 parse           turns the bytes of one entry of the ring into an event, with its references resolved
-loop_marks      what a record has of loops over batches; plain values
 passages        loops over batches that ranks go through several times
 printable       makes text from programs safe to print
 printed_stack   the stack in a traceback, or in what faulthandler prints of a crash
@@ -49,7 +45,6 @@ rank_state      what a rank is doing, as seen from outside; shared by agents, di
 rank_words      where a rank is now, in words, from its record
 reader          reads a record
 recent          the newest entries of a ring as plain rows
-record_json     A record as plain values that JSON can hold
 recursion       how deep a RecursionError was, and from where the recursion began
 references      follows the references between entries
 regular_file    opens files that a rank could have replaced
@@ -58,16 +53,15 @@ ring            finds which entries a ring and its parked ops hold, in order, an
 ring_copy       the entries of a ring as one string of bytes, at the speed of memcpy where nothing is
                 wrong with them
 run_summary     one line about a run of this host
-slices          A part of the ring as columns of words
+slices          a part of the ring as columns of words
 source          where the bytes of a record come from
 stack_file      where a rank writes its stacks when it is asked to, and by which signal it is asked
 stop_order      who asked for the end of a run by `distdbg stop`
-text            A record as text for people
+text            a record as text for people
 thresholds      from which age on a rank that others wait for is worth a note, a warning, an error
 traceback_text  how an uncaught exception is shown
 trusted_path    whether a folder that somebody names is safe to write to
 values          what the variables of a program held where it failed
-waits           the waits in the state of a record
 writing         what Python writes into a record
 """
 

@@ -23,8 +23,7 @@ from distdbg.record.known_marks import (
     OUT_OF_BATCHES,
     STEP,
 )
-from distdbg.record.loop_marks import LoopMark, LoopTrack
-from distdbg.record.passages import LoopPassage, find_uneven, passages_of
+from distdbg.record.passages import LoopMark, LoopPassage, LoopTrack, find_uneven, passages_of
 
 #: What to do about it.
 HINT: Final = "give all ranks as many batches, or let those that have none left join: dist.Join"
@@ -44,7 +43,7 @@ class RanOut:
 
     ranks: tuple[int, ...]
     others: tuple[int, ...]
-    """Who began one more."""
+    """The ranks that began one more."""
     count: int
     """How many batches they had."""
     step: int
@@ -52,7 +51,7 @@ class RanOut:
     at_ns: Mapping[int, int]
     """When each ran out, by its own clock."""
     had: str = ""
-    """Of an earlier epoch: how many batches the others had in it, '5'."""
+    """How many batches the others had, if it was in an earlier epoch: '5'."""
 
     @property
     def head(self) -> str:
@@ -74,7 +73,7 @@ def name_ranks(ranks: Sequence[int]) -> str:
 
 
 def to_said(events: Iterable[Event]) -> list[LoopMark]:
-    """Those of the marks of a rank that are about loops and steps."""
+    """Keep the marks of a rank that are about loops and steps."""
     found = []
     for event in events:
         if not isinstance(event, MarkEntry) or event.name is None or event.value is None:
@@ -88,7 +87,7 @@ def to_said(events: Iterable[Event]) -> list[LoopMark]:
 
 
 def find_ran_out(tracks: Mapping[int, LoopTrack]) -> RanOut | None:
-    """Who ran out first among these ranks; None where the records do not prove that somebody did."""
+    """Return who ran out first among these ranks; None where the records do not prove that somebody did."""
     passages = {rank: passages_of(track) for rank, track in tracks.items()}
     earlier = _find_earlier(tracks, passages)
     if earlier is not None:
@@ -126,7 +125,7 @@ def find_ran_out(tracks: Mapping[int, LoopTrack]) -> RanOut | None:
 def _find_earlier(
     tracks: Mapping[int, LoopTrack], passages: Mapping[int, Sequence[LoopPassage]]
 ) -> RanOut | None:
-    """Who ran out in an epoch before the one that the ranks are in now."""
+    """Return who ran out in an epoch before the one that the ranks are in now."""
     found = find_uneven(tracks, passages)
     if found is None:
         return None

@@ -34,7 +34,7 @@ from distdbg.record.ring_copy import Rows, to_array
 
 #: A time that is not set, or damaged.
 UNSET: Final = -(2**63)
-_MOST_NS: Final = 2**63 - 1
+_MAX_NS: Final = 2**63 - 1
 
 Value = TypeVar("Value")
 
@@ -254,7 +254,7 @@ class _Looking:
         try:
             return array("q", values)
         except OverflowError:
-            return array("q", [min(value, _MOST_NS) for value in values])
+            return array("q", [min(value, _MAX_NS) for value in values])
 
     def _note(self, indexes: Iterable[int], damage: Damaged) -> None:
         for at in indexes:

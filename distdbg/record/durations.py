@@ -5,7 +5,12 @@ JSON, CSV and metrics have plain numbers with their unit in the name instead.
 
 from __future__ import annotations
 
+import time
 from typing import Final
+
+#: Earlier than any run: a clock that counts from a boot, or a number that is no time.
+_FIRST_NS: Final = 946_684_800 * 10**9
+
 
 _SHORT: Final = ((1e-6, 1e9, "ns"), (1e-3, 1e6, "us"), (0.0995, 1e3, "ms"))
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
@@ -52,3 +57,13 @@ def nbytes_text(nbytes: float) -> str:
 
 def _two(many: int, unit: str, rest: int, small: str) -> str:
     return f"{many} {unit} {rest} {small}" if rest else f"{many} {unit}"
+
+
+def local_time_text(wall_ns: int | None) -> str:
+    """'2026-11-22T04:10:00', local time; '' for what is no time of a run."""
+    if wall_ns is None or wall_ns < _FIRST_NS:
+        return ""
+    try:
+        return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(wall_ns // 10**9))
+    except (OSError, OverflowError, ValueError):
+        return ""

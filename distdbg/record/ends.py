@@ -35,7 +35,7 @@ class RankEnd:
     wall_ns: int
     cause: Cause
     exit_code: int | None = None
-    """Of a process that exited; None: by a signal, or nobody knows."""
+    """The exit code; None: ended by a signal, or nobody knows."""
     signal: int | None = None
     """Also of one that was killed for memory."""
     core_dumped: bool = False

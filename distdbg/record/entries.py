@@ -69,7 +69,7 @@ class RecordedFrame(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordHeader:
-    """Who wrote the record, and when it began."""
+    """The rank that wrote the record, and when it began."""
 
     version: int
     rank: int
@@ -98,12 +98,12 @@ class RecordHeader:
 class WorkWaitEntry:
     """A thread that waits for an op that it had begun earlier: `Work.wait()`."""
 
-    #: Of the op.
+    #: The number of the op.
     number: int
     since_ns: int
     #: The kernel's number.
     thread: int
-    #: Of the wait: the call site first, then its callers.
+    #: Where it waits: the call site first, then its callers.
     stack: tuple[RecordedFrame, ...]
 
     @property
@@ -299,7 +299,7 @@ class FindingEntry(Event):
     """What a check found, as JSON."""
 
     group: Group | None
-    #: Of the op that it is about; 0: of none.
+    #: The number of the op that it is about; 0: none.
     seq: int
     text: str | None
 

@@ -37,13 +37,13 @@ from distdbg.record.recursion import recursion_hint
 from distdbg.record.regular_file import open_regular
 from distdbg.record.values import values_at
 
-_MOST_NBYTES = 4 << 20
-#: Of a text and of a traceback; the middle of longer ones is left out.
-_MOST_TEXT = 20_000
-_MOST_TRACE = 200_000
-_MOST_CAUSES = 32
-_MOST_NOTES = 8
-_MOST_NOTE = 500
+_MAX_NBYTES = 4 << 20
+#: Letters of a text and of a traceback; the middle of longer ones is left out.
+_MAX_TEXT = 20_000
+_MAX_TRACE = 200_000
+_MAX_CAUSES = 32
+_MAX_NOTES = 8
+_MAX_NOTE = 500
 _HINT = "hint: "
 
 
@@ -68,12 +68,12 @@ class ErrorFacts:
     waits_for: tuple[int, ...] = ()
     """The ranks that did not come in time."""
     aborted_by: str = ""
-    """Who has aborted the job: 'the agent', the name of a person; '' where nobody has."""
+    """The one that aborted the job: 'the agent', the name of a person; '' where nobody has."""
     values: Mapping[tuple[str, int], Mapping[str, str]] = field(default_factory=dict)
     """By file and line of its stack: variables, and what they held ('= 15', 'is 6 long')."""
     rank: int | None = None
     pid: int | None = None
-    """Of the process that wrote it; a nested launcher passes on what another one wrote."""
+    """The process that wrote it; a nested launcher passes on what another one wrote."""
     code: int | None = None
     """The exit code that a nested launcher knows."""
 
@@ -183,7 +183,7 @@ def to_json(error: BaseException, environ: Mapping[str, str], *, pid: int, wall_
         "because_of": list(because_of(error)),
         "waits_for": list(waits_for(error)),
         "aborted_by": next((e.by for e in _causes(error) if isinstance(e, JobAborted)), ""),
-        "cause": _cut(first_cause(error), _MOST_TEXT),
+        "cause": _cut(first_cause(error), _MAX_TEXT),
         "values": values_at(error),
     }
     if rank.isdecimal():
@@ -198,8 +198,8 @@ def to_json(error: BaseException, environ: Mapping[str, str], *, pid: int, wall_
         )
     if isinstance(error, RecursionError) and (hint := recursion_hint(error)):
         ours["hint"] = hint
-    extra = {"py_callstack": _cut(trace, _MOST_TRACE), "timestamp": str(wall_ns // 10**9)}
-    message = {"message": _cut(text, _MOST_TEXT), "extraInfo": extra}
+    extra = {"py_callstack": _cut(trace, _MAX_TRACE), "timestamp": str(wall_ns // 10**9)}
+    message = {"message": _cut(text, _MAX_TEXT), "extraInfo": extra}
     return json.dumps({"message": message, "distdbg": ours})
 
 
@@ -207,12 +207,12 @@ def _of_notes(error: BaseException) -> dict[str, Any]:
     """What was added to an error on its way (PEP 678); one that begins with 'hint: ' is the hint."""
     lines = [line for note in getattr(error, "__notes__", ()) for line in str(note).splitlines()]
     hints = [line.removeprefix(_HINT) for line in lines if line.startswith(_HINT)]
-    notes = [_cut(line, _MOST_NOTE) for line in lines if not line.startswith(_HINT)]
-    return {"notes": notes[:_MOST_NOTES]} | ({"hint": hints[0]} if hints else {})
+    notes = [_cut(line, _MAX_NOTE) for line in lines if not line.startswith(_HINT)]
+    return {"notes": notes[:_MAX_NOTES]} | ({"hint": hints[0]} if hints else {})
 
 
 def _memory_limit() -> str:
-    """Of addresses, where it is lower than the machine's; ''."""
+    """Return the limit of addresses, where it is lower than the machine's memory; ''."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return "" if limit == resource.RLIM_INFINITY else nbytes_text(limit)
 
@@ -244,7 +244,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     """The error and what it was raised from, or while that was handled."""
     seen = 0
     current: BaseException | None = error
-    while current is not None and seen < _MOST_CAUSES:
+    while current is not None and seen < _MAX_CAUSES:
         yield current
         seen += 1
         context = None if current.__suppress_context__ else current.__context__
@@ -270,7 +270,7 @@ def _write(path: Path, text: str) -> None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     with open_regular(path) as file:
-        content = file.read(_MOST_NBYTES)
+        content = file.read(_MAX_NBYTES)
     try:
         found = json.loads(content)
     except RecursionError:

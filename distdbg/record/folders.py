@@ -46,7 +46,7 @@ _ATTEMPT: Final = "attempt_"
 _STARTING_NS: Final = 3_600 * 10**9
 _DAY_NS: Final = 86_400 * 10**9
 #: What a control page has room for.
-_MOST_NAME_NBYTES: Final = 64
+_MAX_NAME_NBYTES: Final = 64
 
 #: How long ranks that begin anew may take to let go of their records, one after the other.
 _LETTING_GO_S: Final = 0.5
@@ -79,11 +79,11 @@ def read_run_name(environ: Mapping[str, str] | None = None) -> str:
         return new_run_name()
     run = str(given)
     is_name = "/" not in run and "\0" not in run and not run.startswith(".") and run != LATEST
-    if not is_name or len(os.fsencode(run)) > _MOST_NAME_NBYTES:
+    if not is_name or len(os.fsencode(run)) > _MAX_NAME_NBYTES:
         raise ConfigError(
-            f"the variable DISTDBG_RUN={run[:_MOST_NAME_NBYTES]!r} is not valid; "
+            f"the variable DISTDBG_RUN={run[:_MAX_NAME_NBYTES]!r} is not valid; "
             "expected the name of a folder",
-            details=[f"at most {_MOST_NAME_NBYTES} bytes, no '/', no '.' at the beginning"],
+            details=[f"at most {_MAX_NAME_NBYTES} bytes, no '/', no '.' at the beginning"],
         )
     return run
 

@@ -33,7 +33,7 @@ VERSION: Final = 1
 BYTE_ORDER: Final = 0x01020304
 CHECK_MODULUS: Final = 2**64 - 1
 PACK_SALT: Final = 0x5A5A
-MOST_PACKED: Final = 2**48 - 1
+MAX_PACKED: Final = 2**48 - 1
 
 HEADER_NBYTES: Final = 4096
 STATE_NBYTES: Final = 4096
@@ -49,9 +49,9 @@ WAIT_NBYTES: Final = 32
 WAIT_COUNT: Final = 32
 
 #: A reader takes nothing larger; a writer writes nothing larger.
-MOST_RECORD_NBYTES: Final = 2**28
-MOST_STRING_NBYTES: Final = 1024
-MOST_FRAMES: Final = 64
+MAX_RECORD_NBYTES: Final = 2**28
+MAX_STRING_NBYTES: Final = 1024
+MAX_FRAMES: Final = 64
 
 
 class Section(IntEnum):
@@ -245,6 +245,10 @@ class Flag(IntEnum):
     )
 
 
+#: Flags of what is not counted among the collectives of its group.
+NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
+
+
 class Aside(IntEnum):
     """Kinds that no engine knows: calls beside the data plane in which a rank may wait."""
 
@@ -317,7 +321,7 @@ def checksum(data: bytes | memoryview) -> int:
 
 def pack(value: int) -> int:
     """A PACKED word."""
-    value = min(value, MOST_PACKED)
+    value = min(value, MAX_PACKED)
     return value << 16 | _check16(value)
 
 

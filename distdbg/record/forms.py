@@ -23,7 +23,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from distdbg.record.format import FORM
 
-MOST_FORM_NBYTES: Final = int(FORM["text"].code.removesuffix("s"))
+MAX_FORM_NBYTES: Final = int(FORM["text"].code.removesuffix("s"))
 
 #: How much of each list, then of each word, is kept; the first that fits is taken.
 _HEADS: Final = (64, 32, 16, 8, 4, 2, 1, 0)
@@ -41,7 +41,7 @@ class Listing(Generic[Item]):
 
     items: tuple[Item, ...] = ()
     count: int = 0
-    #: Of the whole list; empty: `items` is the whole list.
+    #: Digest of the whole list; empty: `items` is the whole list.
     hash: str = ""
 
 
@@ -152,17 +152,17 @@ def read_form(text: bytes) -> Form:
 
 def _fit(values: dict[str, Any]) -> bytes:
     text = _dump(values)
-    if len(text) <= MOST_FORM_NBYTES:
+    if len(text) <= MAX_FORM_NBYTES:
         return text
     for length in _HEADS:
         text = _dump(_with_heads(values, length))
-        if len(text) <= MOST_FORM_NBYTES:
+        if len(text) <= MAX_FORM_NBYTES:
             return text
     bare = _with_heads(values, 0)
     for length in _WORDS:
         words = {key: bare[key][:length] for key in _WORD_KEYS if key in bare}
         text = _dump({**bare, **words})
-        if len(text) <= MOST_FORM_NBYTES:
+        if len(text) <= MAX_FORM_NBYTES:
             return text
     # Only integers beyond 64 bits come here, and no array has such a shape.
     return _dump({**words, "cut": True})

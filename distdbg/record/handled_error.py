@@ -15,8 +15,8 @@ from distdbg.record.printable import shorten_middle
 
 _OWN: Final = f"{Path(__file__).parents[1]}{os.sep}"
 #: Chains may be made by hand, and be circles.
-_MOST_LINKS: Final = 32
-_MOST_LETTERS: Final = 250
+_MAX_LINKS: Final = 32
+_MAX_LETTERS: Final = 250
 #: In the name of what is written within a function: a comprehension, a lambda.
 _COMPREHENSION: Final = ".<locals>.<"
 
@@ -24,7 +24,7 @@ _COMPREHENSION: Final = ".<locals>.<"
 def handled_error(error: BaseException) -> BaseException | None:
     """What lines of the program raised, and had not finished with when `error` was raised."""
     current = error.__context__
-    for _ in range(_MOST_LINKS):
+    for _ in range(_MAX_LINKS):
         if current is None:
             return None
         trace = current.__traceback__
@@ -57,7 +57,7 @@ def say_handled(error: BaseException) -> str:
     theirs = None if error.__suppress_context__ else handled_error(error)
     if theirs is None or theirs is error.__cause__ or isinstance(theirs, DistError):
         return ""
-    said = shorten_middle(format_error(theirs).splitlines()[0], _MOST_LETTERS)
+    said = shorten_middle(format_error(theirs).splitlines()[0], _MAX_LETTERS)
     place = ""
     trace = theirs.__traceback__
     while trace is not None:

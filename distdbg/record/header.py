@@ -21,7 +21,7 @@ from distdbg.record.format import (
     HEADER,
     HEADER_NBYTES,
     MAGIC,
-    MOST_RECORD_NBYTES,
+    MAX_RECORD_NBYTES,
     OP_NBYTES,
     PARKED_NBYTES,
     SECTION,
@@ -45,7 +45,7 @@ LEAST_ENTRY_NBYTES: Final = {
     Section.PARKED: PARKED_NBYTES,
     Section.RING: OP_NBYTES,
 }
-_MOST_ENTRY_NBYTES: Final = 1 << 16
+_MAX_ENTRY_NBYTES: Final = 1 << 16
 
 
 class EntryLayout:
@@ -83,13 +83,17 @@ class SectionTable:
     entry_nbytes: int
 
 
+#: Where each section of a record is.
+SectionTables = dict[Section, SectionTable]
+
+
 @dataclass(frozen=True, slots=True)
 class HeaderParts:
     """The header, and what only the reader needs of it."""
 
     header: RecordHeader
     state_offset: int
-    tables: dict[Section, SectionTable]
+    tables: SectionTables
     #: With salvage a header may be used though its check is wrong.
     is_whole: bool
 
@@ -172,18 +176,16 @@ def _check_version(path: str, page: bytes, is_whole: bool) -> None:
     )
 
 
-def _read_tables(
-    path: str, rows: bytes, state_offset: int, total: int
-) -> dict[Section, SectionTable]:
-    if not HEADER_NBYTES <= state_offset <= _MOST_ENTRY_NBYTES or state_offset % 8:
+def _read_tables(path: str, rows: bytes, state_offset: int, total: int) -> SectionTables:
+    if not HEADER_NBYTES <= state_offset <= _MAX_ENTRY_NBYTES or state_offset % 8:
         raise _impossible(path, f"a header of {state_offset:,} bytes", HEADER["header_nbytes"])
-    if total > MOST_RECORD_NBYTES:
+    if total > MAX_RECORD_NBYTES:
         raise _impossible(path, f"{total:,} bytes in all", HEADER["total_nbytes"])
     tables = {}
     for section, row in zip(Section, struct.iter_unpack(SECTION, rows), strict=True):
         offset, count, nbytes = row
         least = LEAST_ENTRY_NBYTES[section]
-        is_sized = nbytes == 1 if least == 1 else least <= nbytes <= _MOST_ENTRY_NBYTES
+        is_sized = nbytes == 1 if least == 1 else least <= nbytes <= _MAX_ENTRY_NBYTES
         is_placed = offset >= state_offset + STATE_NBYTES and offset + count * nbytes <= total
         if not is_sized or not is_placed or not count or offset % 8 or nbytes % 8 > (nbytes == 1):
             what = f"{count:,} {section.name.lower()} of {nbytes:,} bytes at {offset:,}"

@@ -20,7 +20,7 @@ _ZEROS: Final = bytes(_CHUNK_NBYTES)
 
 
 def give_back(path: Path | str | bytes) -> None:
-    """Of a record that nobody writes to any more. A file system that has no holes keeps what it has."""
+    """Free what a finished record has reserved; a file system that has no holes keeps it."""
     with suppress(OSError):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:

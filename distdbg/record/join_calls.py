@@ -42,7 +42,7 @@ class JoinCall:
     """One call, as far as it has come. Times are monotonic, of its host; -1 stands for what is not known."""
 
     rank: int
-    """Of the process: what its launcher called it."""
+    """What the launcher called the process."""
     pid: int
     host: str
     since_ns: int
@@ -57,7 +57,7 @@ class JoinCall:
     where: str = ""
     """Where the ranks meet: 'tcp://n01:29500'; '' where the launcher has a place for them."""
     stack: tuple[RecordedFrame, ...] = ()
-    """Of the program: the innermost line first."""
+    """The stack of the program: the innermost line first."""
     step: JoinStep = "called"
     step_ns: int = -1
     is_connected: bool = False

@@ -27,8 +27,8 @@ from distdbg.record.join_calls import JoinCall, JoinStep, write_join_call
 from distdbg.record.libraries import is_library
 
 _OWN: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_MOST_FRAMES: Final = 8
-_MOST_LETTERS: Final = 200
+_MAX_FRAMES: Final = 8
+_MAX_LETTERS: Final = 200
 
 #: The call that this process is in, and where that is noted.
 _open: list[tuple[Path, JoinCall]] = []
@@ -111,7 +111,7 @@ def join_call(
         as_rank=_first(rank, query.get("rank", [""])[0], started_rank),
         world_size=_first(world_size, query.get("world_size", [""])[0], started),
         started=started,
-        where=where[:_MOST_LETTERS],
+        where=where[:_MAX_LETTERS],
         stack=stack,
     )
 
@@ -148,7 +148,7 @@ def _write(step: JoinStep, error: str = "") -> None:
         step=step,
         step_ns=time.monotonic_ns(),
         is_connected=is_connected,
-        error=error[:_MOST_LETTERS],
+        error=error[:_MAX_LETTERS],
     )
     _open[0] = folder, call
     with suppress(OSError):
@@ -158,7 +158,7 @@ def _write(step: JoinStep, error: str = "") -> None:
 def _stack(frame: FrameType | None) -> tuple[RecordedFrame, ...]:
     """The program's own lines around the call, the innermost first."""
     found: list[RecordedFrame] = []
-    while frame is not None and len(found) < _MOST_FRAMES:
+    while frame is not None and len(found) < _MAX_FRAMES:
         code = frame.f_code
         if not code.co_filename.startswith(_OWN) and not is_library(code.co_filename):
             found.append(RecordedFrame(code.co_filename, frame.f_lineno, code.co_qualname))

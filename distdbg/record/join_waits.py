@@ -28,7 +28,7 @@ from distdbg.errors import format_ranks
 from distdbg.record.durations import duration_text
 from distdbg.record.join_calls import CALL, JoinCall, too_many
 
-_MOST_ADDRESSES: Final = 2
+_MAX_ADDRESSES: Final = 2
 #: So many ranks with one address outweigh one with another.
 _MAJORITY: Final = 3
 
@@ -190,7 +190,7 @@ def _same_rank(shared: Mapping[int, list[int]], missing: list[int]) -> _Reason:
 
 def _places_differ(places: Mapping[str, list[int]]) -> _Reason:
     ordered = sorted(places.items(), key=lambda one: (-len(one[1]), one[1]))
-    told = [f"{where} on {_say_ranks(ranks)}" for where, ranks in ordered[:_MOST_ADDRESSES]]
+    told = [f"{where} on {_say_ranks(ranks)}" for where, ranks in ordered[:_MAX_ADDRESSES]]
     causes = [rank for _, ranks in ordered[1:] for rank in ranks]
     if len(causes) > 1 or len(ordered[0][1]) < _MAJORITY:
         causes = []  # any of them may be right

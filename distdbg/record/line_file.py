@@ -46,7 +46,7 @@ def read_each(folder: Path, pattern: str, parse: Callable[[bytes], T]) -> Iterat
 
 
 def known_facts(cls: type[Any], text: str | bytes) -> dict[str, Any]:
-    """Of a line of JSON, what a dataclass has fields for. ValueError where it is no object."""
+    """Keep of a line of JSON what a dataclass has fields for. ValueError where it is no object."""
     found = json.loads(text)
     if not isinstance(found, dict):
         raise ValueError("not an object")

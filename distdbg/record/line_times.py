@@ -27,7 +27,7 @@ from typing import Final
 MAGIC: Final = int.from_bytes(b"distdbgT", "little")
 VERSION: Final = 1
 #: Half a MiB. When there are so many, every second one goes, and there are half as many from then on.
-MOST_ENTRIES: Final = 1 << 15
+MAX_ENTRIES: Final = 1 << 15
 LOOK_NS: Final = 200_000_000
 
 _HEAD: Final = struct.Struct("<QiI")
@@ -69,7 +69,7 @@ class LineTimesWriter:
             if is_shorter:  # the program began it anew
                 self._entries.clear()
             self._entries.append((wall_ns, nbytes))
-            if len(self._entries) > MOST_ENTRIES:
+            if len(self._entries) > MAX_ENTRIES:
                 self._least_ns *= 2
                 self._entries = self._entries[1::2]
                 is_shorter = True
@@ -135,7 +135,7 @@ def _rank_in(data: bytes) -> int | None:
 
 def read_line_times(log: Path) -> LineTimes | None:
     """The index of this log file; None when there is none. Damaged or torn: what is whole of it."""
-    data = _read(log, _HEAD.size + 2 * MOST_ENTRIES * _ENTRY.size)
+    data = _read(log, _HEAD.size + 2 * MAX_ENTRIES * _ENTRY.size)
     rank = _rank_in(data)
     if rank is None:
         return None

@@ -24,7 +24,7 @@ _OP: Final = struct.Struct("<" + "".join(field.code for field in OP.values()))
 assert _OP.size == OP_NBYTES
 
 #: `value` is signed.
-_MOST_WORD: Final = 2**64 - 1
+_MAX_WORD: Final = 2**64 - 1
 
 _NO_STACK: Final[tuple[RecordedFrame, ...]] = ()
 
@@ -79,7 +79,7 @@ class Parsing:
                 return ContextEntry(
                     **common,
                     trace_id=f"{seq << 64 | fingerprint:032x}" if value else "",
-                    span_id=f"{value & _MOST_WORD:016x}" if value else "",
+                    span_id=f"{value & _MAX_WORD:016x}" if value else "",
                     is_sampled=bool(flags & Flag.SAMPLED),
                 )
             form = self._get(references.form, form_number, None)

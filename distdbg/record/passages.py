@@ -8,6 +8,7 @@ this is where it began. It is none where later passages begin together again: ra
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,6 @@ from distdbg.record.known_marks import (
     JOINED,
     OUT_OF_BATCHES,
 )
-from distdbg.record.loop_marks import LoopMark, LoopTrack
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class LoopPassage:
 
 
 def passages_of(track: LoopTrack) -> list[LoopPassage]:
-    """In the order of their begin."""
+    """List the passages in the order of their begin."""
     found: list[LoopPassage] = []
     going: dict[str, LoopPassage] = {}
     latest: dict[str, LoopPassage] = {}
@@ -131,3 +131,34 @@ def _meet_again(one: LoopPassage | None, other: LoopPassage | None) -> bool:
         if one is not None and other is not None and one.start == other.start:
             return True
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class LoopMark:
+    """One mark of a rank."""
+
+    name: str
+    value: int
+    at_ns: int
+    loop: str
+    """What is the same for all marks of one loop: where it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopTrack:
+    """What the record of one rank has of its loops, and of its calls on one group; both in order."""
+
+    marks: Sequence[LoopMark]
+    seqs: Sequence[int]
+    """Numbers of the group's collectives."""
+    issued_ns: Sequence[int]
+
+    def seq_at(self, at_ns: int) -> int:
+        """The number of the last call before a moment; 0 for none.
+
+        The ring has marks and calls in one order: what is before its first call is right before that one.
+        """
+        index = bisect_right(self.issued_ns, at_ns)
+        if index:
+            return self.seqs[index - 1]
+        return self.seqs[0] - 1 if self.seqs else 0

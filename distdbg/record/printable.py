@@ -11,7 +11,7 @@ def printable(line: str) -> str:
 
 
 def shorten(text: str, most: int) -> str:
-    """At most `most` letters; a text that is cut ends between two words, and with ' ...'."""
+    """Cut a text to at most `most` letters, between two words, and end it with ' ...'."""
     if len(text) <= most:
         return text
     room = most - 4
@@ -26,7 +26,7 @@ def shorten(text: str, most: int) -> str:
 
 
 def shorten_middle(text: str, most: int) -> str:
-    """At most `most` letters; the last third is the end of the text, where libraries say what is wrong."""
+    """Cut a text to at most `most` letters; the last third stays, where libraries say what is wrong."""
     if len(text) <= most:
         return text
     tail = text[len(text) - most // 3 :]

@@ -19,7 +19,7 @@ _FRAME: Final = re.compile(r'\s*File "([^"\n]{1,4096})", line (\d{1,9}),? in (.{
 _LIBRARY: Final = re.compile(r"/lib/python3[^/]*/|^<")
 _CURRENT: Final = "Current thread "
 _LAST: Final = "Traceback (most recent call last):"
-_MOST_FRAMES: Final = 64
+_MAX_FRAMES: Final = 64
 
 
 def read_stack(text: str) -> tuple[RecordedFrame, ...]:
@@ -56,4 +56,4 @@ def _run(lines: list[str]) -> list[RecordedFrame]:
 
 def _theirs(frames: list[RecordedFrame]) -> tuple[RecordedFrame, ...]:
     own = [frame for frame in frames if not frame.file.startswith((PACKAGE, "<frozen "))]
-    return tuple(own[:_MOST_FRAMES])
+    return tuple(own[:_MAX_FRAMES])

@@ -7,7 +7,7 @@ from typing import Final
 
 _PART: Final = re.compile(r"\s*(\d{1,18})(?:-(\d{1,18}))?\s*")
 #: More ranks than any job has; a text of a few bytes must not fill the memory.
-_MOST: Final = 1 << 20
+_LIMIT: Final = 1 << 20
 
 
 def read_ranks(text: str) -> list[int]:
@@ -17,7 +17,7 @@ def read_ranks(text: str) -> list[int]:
         found = _PART.fullmatch(part)
         low, high = found.groups() if found else ("1", "0")
         first, last = int(low), int(high or low)
-        if not first <= last < _MOST or len(ranks) + last - first >= _MOST:
+        if not first <= last < _LIMIT or len(ranks) + last - first >= _LIMIT:
             raise ValueError(f"{text[:64]!r} are not ranks")
         ranks.extend(range(first, last + 1))
     return ranks

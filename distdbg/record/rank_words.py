@@ -19,11 +19,11 @@ from distdbg.record.folders import record_name
 from distdbg.record.format import Exit
 from distdbg.record.reader import RecordFile
 
-#: Of a rank whose record has no op.
+#: Said of a rank whose record has no op.
 NO_OP_YET = "has called no op yet"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 #: How far back the last op is looked for; before it are marks, spans and findings only.
-_MOST_NOTES = 256
+_MAX_NOTES = 256
 
 
 def where_is(run_folder: Path | str, rank: int) -> str | None:
@@ -171,7 +171,7 @@ def op_text(op: OpEntry) -> str:
 
 
 def _find_last_op(record: RecordFile, last: int) -> OpEntry | None:
-    for number in range(last, max(0, last - _MOST_NOTES), -1):
+    for number in range(last, max(0, last - _MAX_NOTES), -1):
         event = record.event(number)
         if isinstance(event, OpEntry):
             return event
@@ -206,7 +206,7 @@ class ExitText(NamedTuple):
 
 
 def read_exit_text(text: str) -> ExitText:
-    """From the words of its exit."""
+    """Read the words of its exit."""
     try:
         facts = json.loads(text)
     except (ValueError, RecursionError):

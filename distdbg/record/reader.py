@@ -25,17 +25,22 @@ from distdbg.record.entries import (
     ProgressEntry,
     Pulse,
     Record,
+    RecordedFrame,
     RecordHeader,
     StateEntry,
     WorkWaitEntry,
 )
 from distdbg.record.format import (
-    MOST_STRING_NBYTES,
+    MAX_STRING_NBYTES,
     STATE,
     STATE_NBYTES,
+    WAIT,
+    WAIT_COUNT,
+    WAIT_NBYTES,
     EventType,
     Exit,
     Section,
+    checksum,
     unpack,
 )
 from distdbg.record.forms import Form
@@ -47,7 +52,10 @@ from distdbg.record.ring import IssuedOp, find_entries, find_entry, find_issued,
 from distdbg.record.ring_copy import read_rows
 from distdbg.record.slices import Slice, read_slice
 from distdbg.record.source import ByteSource, Readable
-from distdbg.record.waits import WAITS_NBYTES, read_waits
+
+_WAITS_NBYTES: Final = WAIT_COUNT * WAIT_NBYTES
+_WAIT: Final = struct.Struct("<" + "".join(field.code for field in WAIT.values()))
+
 
 #: The state from its beginning: heartbeat, last number, exit, its text and time, three that are
 #: passed over and two more, the number of the last text, and behind what is passed over the count of
@@ -115,7 +123,7 @@ class RecordFile:
             level=values["level"],
             clock_offset_ns=values["clock_offset_ns"],
             clock_error_ns=values["clock_error_ns"],
-            work_waits=read_waits(values["waits"], references),
+            work_waits=_read_waits(values["waits"], references),
             lost_waits=values["lost_waits"],
             lost_counters=values["lost_counters"],
         )
@@ -134,8 +142,8 @@ class RecordFile:
     def work_waits(self) -> tuple[WorkWaitEntry, ...]:
         """The threads that wait for an op in flight, by one short read."""
         field = STATE["waits"]
-        data = self._source.read(self._opening.state_offset + field.offset, WAITS_NBYTES)
-        return read_waits(data, References(self._source, self._tables))
+        data = self._source.read(self._opening.state_offset + field.offset, _WAITS_NBYTES)
+        return _read_waits(data, References(self._source, self._tables))
 
     def pulse(self) -> Pulse:
         """The words that tell whether the rank has moved, by one short read."""
@@ -292,7 +300,7 @@ class RecordFile:
         self._references = References(self._source, self._tables, parsed=parsed)
         # Most of both sections is empty; what is newer than these words is read on its own.
         self._references.load_part(Section.SITES, hints["site_count"])
-        room = 8 + MOST_STRING_NBYTES  # a string is looked for in the most that it can take
+        room = 8 + MAX_STRING_NBYTES  # a string is looked for in the most that it can take
         self._references.load_part(Section.STRINGS, hints["strings_nbytes"] + room)
         found = cut(rows, self._references)
         gaps += found.gaps
@@ -342,3 +350,25 @@ class RecordFile:
                 break
             data, parked_form = again
         return event, damage
+
+
+assert _WAIT.size == WAIT_NBYTES
+
+
+def _read_waits(data: bytes, references: References) -> tuple[WorkWaitEntry, ...]:
+    """The entries that are there, the oldest first."""
+    if not any(data):
+        return ()
+    found = []
+    for start in range(0, len(data) - WAIT_NBYTES + 1, WAIT_NBYTES):
+        entry = data[start : start + WAIT_NBYTES]
+        number, since_ns, thread, site, check = _WAIT.unpack(entry)
+        if number == 0 or check != checksum(entry[:-8]):
+            continue
+        stack: tuple[RecordedFrame, ...]
+        try:
+            stack = references.stack(site)
+        except Damaged:
+            stack = ()
+        found.append(WorkWaitEntry(number=number, since_ns=since_ns, thread=thread, stack=stack))
+    return tuple(sorted(found, key=lambda wait: wait.since_ns))

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from distdbg.record.format import OP, OP_NBYTES, EventType, Flag, Section, unpack
-from distdbg.record.header import SectionTable
+from distdbg.record.format import NO_COLLECTIVE, OP, OP_NBYTES, EventType, Section, unpack
+from distdbg.record.header import SectionTables
 from distdbg.record.ring import find_entry, is_op_whole, read_places
 from distdbg.record.ring_copy import WORDS, to_array
 from distdbg.record.source import ByteSource
@@ -52,7 +52,7 @@ class RecentOp(NamedTuple):
 
 
 def read_recent(
-    source: ByteSource, tables: dict[Section, SectionTable], *, after: int, last: int, most: int
+    source: ByteSource, tables: SectionTables, *, after: int, last: int, most: int
 ) -> list[RecentOp]:
     """The ops with numbers from `after` + 1 to `last` that are whole, the newest `most` at the most."""
     found = []
@@ -66,7 +66,7 @@ def read_recent(
 
 def read_notes(
     source: ByteSource,
-    tables: dict[Section, SectionTable],
+    tables: SectionTables,
     *,
     after: int,
     last: int,
@@ -93,9 +93,7 @@ def read_notes(
     return found[::-1]
 
 
-def read_one(
-    source: ByteSource, tables: dict[Section, SectionTable], number: int
-) -> RecentOp | None:
+def read_one(source: ByteSource, tables: SectionTables, number: int) -> RecentOp | None:
     """One op, also a parked one; None: not there any more."""
     entry = find_entry(source, tables, number)
     if entry is None or entry[0][_TYPE] != EventType.OP:
@@ -105,7 +103,7 @@ def read_one(
 
 def find_seq(
     source: ByteSource,
-    tables: dict[Section, SectionTable],
+    tables: SectionTables,
     *,
     group: int,
     seq: int,
@@ -128,7 +126,7 @@ def find_seq(
             row = data[at * OP_NBYTES : (at + 1) * OP_NBYTES]
             if (
                 row[_TYPE] == EventType.OP
-                and row[_FLAGS] & (Flag.MESSAGE | Flag.ASIDE) == flags
+                and row[_FLAGS] & NO_COLLECTIVE == flags
                 and (kind is None or row[_KIND] == kind)
                 and (peer is None or int.from_bytes(row[_PEER : _PEER + 4], "little") == peer)
                 and is_op_whole(row, words[at * WORDS])
@@ -138,7 +136,7 @@ def find_seq(
 
 
 def _pieces(
-    source: ByteSource, tables: dict[Section, SectionTable], after: int, last: int
+    source: ByteSource, tables: SectionTables, after: int, last: int
 ) -> Iterator[tuple[int, bytes]]:
     """The places of the numbers from `after` + 1 to `last`: the first number, and the bytes; two at most."""
     table = tables[Section.RING]
@@ -146,9 +144,7 @@ def _pieces(
         yield from read_places(source, table, max(after + 1, last - table.count + 1), last)
 
 
-def _backwards(
-    source: ByteSource, tables: dict[Section, SectionTable], last: int
-) -> Iterator[bytes]:
+def _backwards(source: ByteSource, tables: SectionTables, last: int) -> Iterator[bytes]:
     """Pieces of the ring from the newest entry back, then the parked ops, each in order."""
     table = tables[Section.RING]
     if table.entry_nbytes == OP_NBYTES:

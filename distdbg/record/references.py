@@ -16,8 +16,8 @@ from distdbg.record.format import (
     CHECK_MODULUS,
     FORM,
     GROUP,
-    MOST_FRAMES,
-    MOST_STRING_NBYTES,
+    MAX_FRAMES,
+    MAX_STRING_NBYTES,
     SITE,
     STRING,
     TEXT,
@@ -26,7 +26,7 @@ from distdbg.record.format import (
     unpack,
 )
 from distdbg.record.forms import Form, read_form
-from distdbg.record.header import EntryLayout, SectionTable
+from distdbg.record.header import EntryLayout, SectionTables
 from distdbg.record.source import ByteSource
 
 #: How often an entry with a wrong check is read again. A writer is in the midst of one entry for
@@ -67,7 +67,7 @@ class References:
     def __init__(
         self,
         source: ByteSource,
-        tables: dict[Section, SectionTable],
+        tables: SectionTables,
         *,
         parsed: dict[bytes, Form] | None = None,
     ) -> None:
@@ -146,7 +146,7 @@ class References:
         return self._groups[number]
 
     def group_numbers(self) -> list[int]:
-        """Of all groups that are there."""
+        """List the numbers of all groups that are there."""
         table = self._tables[Section.GROUPS]
         data = self._source.read(table.offset, table.count * table.entry_nbytes)
         whole = len(data) // table.entry_nbytes * table.entry_nbytes
@@ -263,7 +263,7 @@ class References:
     def _read_string(self, reference: int, fresh: bool) -> str:
         table = self._tables[Section.STRINGS]
         offset = table.offset + reference * 8
-        data = self._entry(Section.STRINGS, reference * 8, 8 + MOST_STRING_NBYTES, fresh=fresh)
+        data = self._entry(Section.STRINGS, reference * 8, 8 + MAX_STRING_NBYTES, fresh=fresh)
         if len(data) >= 8:
             nbytes, check = _STRING.unpack_from(data)
             text = data[8 : 8 + nbytes]
@@ -273,7 +273,7 @@ class References:
 
     def _read_stack(self, index: int) -> tuple[RecordedFrame, ...]:
         frames: list[RecordedFrame] = []
-        while index and len(frames) < MOST_FRAMES:
+        while index and len(frames) < MAX_FRAMES:
             frame, parent = self._retry(self._read_site, index)
             frames.append(frame)
             # A caller is written before what it calls. So no chain ever comes back to itself.

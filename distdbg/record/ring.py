@@ -21,13 +21,13 @@ from typing import Final, NamedTuple
 
 from distdbg.record.entries import Gap
 from distdbg.record.format import CHECK_MODULUS, OP, OP_NBYTES, PARKED_NBYTES, EventType, Section
-from distdbg.record.header import SectionTable
+from distdbg.record.header import SectionTable, SectionTables
 from distdbg.record.references import TRIES, has_check, is_text_whole
 from distdbg.record.source import ByteSource
 
 CHECK_OFFSET: Final = OP["check"].offset
 #: No writer gets so far; larger numbers are damage.
-_MOST_NUMBER: Final = 2**63
+_MAX_NUMBER: Final = 2**63
 _FORM: Final = OP["form"].offset
 _TYPE: Final = OP["type"].offset
 _ENDED: Final = OP["ended"].offset
@@ -59,7 +59,7 @@ class RingEntries:
     first: int = 1
 
 
-def find_entries(source: ByteSource, tables: dict[Section, SectionTable]) -> RingEntries:
+def find_entries(source: ByteSource, tables: SectionTables) -> RingEntries:
     """Look at every place of the ring and of the parked ops, once."""
     ring = _Ring(source, tables[Section.RING])
     found = RingEntries(first=ring.first)
@@ -98,7 +98,7 @@ class _Ring:
 
     def _number_if_whole(self, index: int) -> int:
         number = self.numbers[index]
-        is_here = 0 < number < _MOST_NUMBER and number % self.table.count == index
+        is_here = 0 < number < _MAX_NUMBER and number % self.table.count == index
         return number if is_here and is_op_whole(self.at(index), number) else 0
 
     def at(self, index: int) -> bytes:
@@ -115,7 +115,7 @@ class _Ring:
         index = number % self.table.count
         if index >= self.present:
             return EntryPresence.DAMAGED
-        if number >= _MOST_NUMBER:
+        if number >= _MAX_NUMBER:
             return EntryPresence.ABSENT
         if self.whole[index] == number:
             return EntryPresence.WHOLE
@@ -184,7 +184,7 @@ def add_parked(
     data = source.read(table.offset, table.count * table.entry_nbytes)
     if data == bytes(table.count * table.entry_nbytes):
         return  # nothing was ever parked
-    limit = _MOST_NUMBER - 1 if limit is None else limit
+    limit = _MAX_NUMBER - 1 if limit is None else limit
     numbers = _first_words(data, table.entry_nbytes)
     if len(numbers) < table.count:
         found.gaps.append(
@@ -227,10 +227,10 @@ def _first_words(data: bytes | bytearray, stride: int) -> list[int]:
 
 
 def find_entry(
-    source: ByteSource, tables: dict[Section, SectionTable], number: int
+    source: ByteSource, tables: SectionTables, number: int
 ) -> tuple[bytes, bytes] | None:
     """The entry of one number and, of a parked one, its form; by two reads at most."""
-    if not 0 < number < _MOST_NUMBER:
+    if not 0 < number < _MAX_NUMBER:
         return None
     table = tables[Section.RING]
     op = source.read(table.offset + number % table.count * table.entry_nbytes, OP_NBYTES)
@@ -246,7 +246,7 @@ def find_entry(
     return None
 
 
-def survey(source: ByteSource, tables: dict[Section, SectionTable]) -> tuple[int, list[int]]:
+def survey(source: ByteSource, tables: SectionTables) -> tuple[int, list[int]]:
     """The number of the last entry, and those of the ops that have not ended, in order."""
     last = 0
     unended = []
@@ -258,7 +258,7 @@ def survey(source: ByteSource, tables: dict[Section, SectionTable]) -> tuple[int
             is_unended = data[start + _TYPE] == EventType.OP and not any(
                 data[start + _ENDED : start + _ENDED + 8]
             )
-            if not 0 < number < _MOST_NUMBER or not (number > last or is_unended):
+            if not 0 < number < _MAX_NUMBER or not (number > last or is_unended):
                 continue
             if is_op_whole(data[start : start + OP_NBYTES], number):
                 last = max(last, number)
@@ -280,7 +280,7 @@ class IssuedOp(NamedTuple):
 
 
 def find_issued(
-    source: ByteSource, tables: dict[Section, SectionTable], after: int, last: int
+    source: ByteSource, tables: SectionTables, after: int, last: int
 ) -> Iterator[IssuedOp]:
     """The ops with numbers from `after` + 1 to `last` that the ring still has, in no order."""
     table = tables[Section.RING]
@@ -295,7 +295,7 @@ def find_issued(
 def read_places(
     source: ByteSource, table: SectionTable, first: int, last: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Of numbers that fit into the ring at once: the first of a piece, and its bytes; two pieces at most."""
+    """Yield entries whose numbers fit into the ring at once: first number, bytes; two pieces at most."""
     if last < first:
         return
     low, high = first % table.count, last % table.count + 1

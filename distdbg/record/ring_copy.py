@@ -17,7 +17,7 @@ from typing import Final
 
 from distdbg.record.entries import Gap
 from distdbg.record.format import CHECK_MODULUS, OP_NBYTES, Section
-from distdbg.record.header import SectionTable
+from distdbg.record.header import SectionTables
 from distdbg.record.ring import CHECK_OFFSET, RingEntries, add_parked, find_entries, is_op_whole
 from distdbg.record.source import ByteSource
 
@@ -39,7 +39,7 @@ class Rows:
     """How many events the ring had no room for any more."""
 
 
-def read_rows(source: ByteSource, tables: dict[Section, SectionTable], last_hint: int) -> Rows:
+def read_rows(source: ByteSource, tables: SectionTables, last_hint: int) -> Rows:
     """Read the ring and the parked ops; `last_hint`: what the state says, which may be wrong."""
     table = tables[Section.RING]
     if table.entry_nbytes == OP_NBYTES:

@@ -16,14 +16,14 @@ from distdbg.record.printable import printable
 from distdbg.record.source import ByteSource
 
 #: Among more runs nobody chooses by reading.
-_MOST: Final = 8
-_MOST_SCRIPT: Final = 40
+_LIMIT: Final = 8
+_MAX_SCRIPT: Final = 40
 
 
 def summarize_runs(folders: Sequence[Path], *, now_ns: int | None = None) -> list[str]:
     """'20261123-1201-ab  train.py, 4 ranks, 3 min 20 s ago', the newest first."""
     newest = list(reversed(folders))
-    lines = [summarize_run(folder, now_ns=now_ns) for folder in newest[:_MOST]]
+    lines = [summarize_run(folder, now_ns=now_ns) for folder in newest[:_LIMIT]]
     more = len(newest) - len(lines)
     return [*lines, f"... and {more} older runs"] if more else lines
 
@@ -56,4 +56,4 @@ def facts_of_run(folder: Path, *, now_ns: int | None = None) -> tuple[str, str, 
 def _script(argv: Sequence[str]) -> str:
     """'train.py'; '' without one."""
     name = os.path.basename(argv[0]) if argv else ""
-    return name if len(name) <= _MOST_SCRIPT else f"{name[: _MOST_SCRIPT - 4]} ..."
+    return name if len(name) <= _MAX_SCRIPT else f"{name[: _MAX_SCRIPT - 4]} ..."

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Final
 
 from distdbg.record.format import OP, OP_NBYTES, Section, pack
-from distdbg.record.header import SectionTable
+from distdbg.record.header import SectionTables
 from distdbg.record.recent import RecentOp, to_op
 from distdbg.record.ring import is_op_whole, read_places
 from distdbg.record.ring_copy import WORDS, to_array
@@ -92,12 +92,12 @@ class Slice:
         return self._words("outcome")
 
     def tag(self, at: int) -> int:
-        """Of a message."""
+        """Return the tag of a message."""
         start = at * OP_NBYTES + OP["value"].offset
         return int.from_bytes(self.data[start : start + 8], "little", signed=True)
 
     def peer(self, at: int) -> int:
-        """Of a message: a rank of its group; -1: any."""
+        """Return the group rank that a message is with; -1: any."""
         start = at * OP_NBYTES + _PEER
         return int.from_bytes(self.data[start : start + 4], "little", signed=True)
 
@@ -113,7 +113,7 @@ class Slice:
 
 
 def read_slice(
-    source: ByteSource, tables: dict[Section, SectionTable], *, after: int, last: int, most: int
+    source: ByteSource, tables: SectionTables, *, after: int, last: int, most: int
 ) -> Slice:
     """The entries with numbers from `after` + 1 to `last`, the newest `most`.
 

@@ -1,4 +1,4 @@
-"""Who asked for the end of a run by `distdbg stop`: one line in its folder, read by the launcher.
+"""Records who asked for the end of a run by `distdbg stop`: one line in its folder, which the launcher reads.
 
 The launcher itself is asked by SIGTERM, which says nothing of who sent it.
 """
@@ -14,7 +14,7 @@ from distdbg.record.line_file import append_line, read_lines
 from distdbg.record.printable import printable
 
 _NAME: Final = "stop-order"
-_MOST_LETTERS: Final = 64
+_MAX_LETTERS: Final = 64
 
 
 def write_stop_order(folder: Path, by: str) -> None:
@@ -26,4 +26,4 @@ def write_stop_order(folder: Path, by: str) -> None:
 def read_stop_order(folder: Path) -> str:
     """The user who asked first; '' when nobody has."""
     lines: Iterator[bytes] = read_lines(folder, _NAME)
-    return printable(next(lines, b"").decode("utf-8", "replace"))[:_MOST_LETTERS]
+    return printable(next(lines, b"").decode("utf-8", "replace"))[:_MAX_LETTERS]

@@ -34,7 +34,7 @@ CPU_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class AgeThresholds:
-    """From which age on a state is worth what; None: never. It is a note before."""
+    """The age from which a state is worth a note, a warning, an error; None: never."""
 
     warning_ns: int | None = None
     error_ns: int | None = None

@@ -40,10 +40,10 @@ from distdbg.record.libraries import is_library
 PACKAGE: Final = f"{Path(__file__).parents[1]}{os.sep}"
 #: Python's own modules; packages that were installed are elsewhere below it.
 _LIBRARY: Final = f"{os.path.dirname(os.__file__)}{os.sep}"
-_MOST_LINE: Final = 60
+_MAX_LINE: Final = 60
 #: Behind it stands why.
 _CANNOT_RUN: Final = " cannot run: "
-_MOST_CAUSES: Final = 32
+_MAX_CAUSES: Final = 32
 
 
 def is_full(environ: Mapping[str, str] | None = None) -> bool:
@@ -119,7 +119,7 @@ def _brief(error: BaseException) -> str:
         case CollectiveError() if _CANNOT_RUN in error.what:
             return error.what.partition(_CANNOT_RUN)[2]
     first = error_text(error).partition("\n")[0]
-    return first if len(first) <= _MOST_LINE else first[:_MOST_LINE].rpartition(" ")[0] + " ..."
+    return first if len(first) <= _MAX_LINE else first[:_MAX_LINE].rpartition(" ")[0] + " ..."
 
 
 def is_of_job(error: BaseException) -> bool:
@@ -150,7 +150,7 @@ def is_consequence(error: BaseException, rank: int | None) -> bool:
 
 def _raised_from(error: BaseException) -> Iterator[BaseException]:
     current: BaseException | None = error
-    for _ in range(_MOST_CAUSES):
+    for _ in range(_MAX_CAUSES):
         if current is None:
             return
         yield current
@@ -178,7 +178,7 @@ def _parts(
     found: traceback.TracebackException, depth: int = 0
 ) -> Iterator[traceback.TracebackException]:
     """The exception, what it came from, and the members of a group."""
-    if depth > _MOST_CAUSES:
+    if depth > _MAX_CAUSES:
         return
     yield found
     for one in (found.__cause__, found.__context__, *(found.exceptions or ())):

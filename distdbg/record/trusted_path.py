@@ -70,7 +70,7 @@ def why_not(parts: Sequence[PathFolder], uid: int, gids: Collection[int]) -> tup
 
 
 def _parts(folder: Path) -> list[PathFolder]:
-    """Of the folder as far as it is there."""
+    """List the folder's parts, as far as they exist."""
     real = Path(os.path.realpath(folder))
     found = []
     for path in (*reversed(real.parents), real):

@@ -25,25 +25,25 @@ from typing import Any, Final
 from distdbg.record.libraries import is_library
 
 _OWN: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-#: Of a stack, the innermost; and of one frame, in the order in which they were bound.
-_MOST_FRAMES: Final = 6
-_MOST_VALUES: Final = 48
-_MOST_LETTERS: Final = 60
-#: Of dicts: larger ones are data.
-_MOST_ENTRIES: Final = 24
+#: The innermost frames of a stack; the variables of one frame, in the order in which they were bound.
+_MAX_FRAMES: Final = 6
+_MAX_VALUES: Final = 48
+_MAX_LETTERS: Final = 60
+#: Keys of a dict: larger ones are data.
+_MAX_ENTRIES: Final = 24
 #: A longer number is an id, or a hash.
-_MOST_BITS: Final = 64
+_MAX_BITS: Final = 64
 _SIZED: Final = (list, tuple, dict, set, frozenset, range)
-#: Of which a loop may see the keys in any order; a dict that is larger is data.
+#: Keys whose order is kept, since a loop may see them in any; a larger dict is data.
 _UNORDERED: Final = (dict, set, frozenset)
-_MOST_KEYS: Final = 4096
-_MOST_ORDERS: Final = 8
+_MAX_KEYS: Final = 4096
+_MAX_ORDERS: Final = 8
 #: A longer one is data.
-_MOST_KEY: Final = 256
+_MAX_KEY: Final = 256
 #: How their name begins among the values.
 KEYS_OF: Final = "the keys of "
 #: A place in a mesh, a shape.
-_MOST_TUPLE: Final = 4
+_MAX_TUPLE: Final = 4
 #: Numbers in these are settings, as in an object of the program.
 _SETTINGS: Final = (("types", "SimpleNamespace"), ("argparse", "Namespace"))
 _PATHS: Final = ("PosixPath", "PurePosixPath")
@@ -65,7 +65,7 @@ _ARRAYS: Final = (
 
 
 def values_at(error: BaseException) -> list[dict[str, Any]]:
-    """Of the program's frames that an error came through, the innermost first."""
+    """Return the values in the program's frames that an error came through, the innermost first."""
     found: list[dict[str, Any]] = []
     for frame, line in reversed([*walk_tb(error.__traceback__)]):
         code = frame.f_code
@@ -76,7 +76,7 @@ def values_at(error: BaseException) -> list[dict[str, Any]]:
             values.update(_all_of(frame))
         if values:
             found.append({"file": code.co_filename, "line": line, "values": values})
-        if len(found) == _MOST_FRAMES:
+        if len(found) == _MAX_FRAMES:
             break
     return found
 
@@ -96,7 +96,7 @@ def _all_of(frame: FrameType) -> Iterator[tuple[str, str]]:
         count += 1
     yield from islice(
         (one for prefix, known in (("", local), *own) for one in _orders(prefix, known)),
-        _MOST_ORDERS,
+        _MAX_ORDERS,
     )
     for prefix, known in (("", local), *own, ("", frame.f_globals)):
         for name, value in [*known.items()]:
@@ -106,7 +106,7 @@ def _all_of(frame: FrameType) -> Iterator[tuple[str, str]]:
             if text and isinstance(name, str) and not name.startswith("__"):
                 yield prefix + name, text
                 count += 1
-            if count == _MOST_VALUES:
+            if count == _MAX_VALUES:
                 return
 
 
@@ -114,13 +114,13 @@ def _entries(local: Mapping[str, object], keys: frozenset[str]) -> Iterator[tupl
     """Numbers in dicts whose keys the program's own code has written down: names of settings."""
     count = 0
     for name, value in [*local.items()]:
-        if type(value) is not dict or len(value) > _MOST_ENTRIES:
+        if type(value) is not dict or len(value) > _MAX_ENTRIES:
             continue
         for key, entry in [*value.items()]:
             if type(key) is str and key in keys and type(entry) in (bool, int, float):
                 yield f'{name}["{key}"]', say_value(entry)
                 count += 1
-            if count == _MOST_ENTRIES:
+            if count == _MAX_ENTRIES:
                 return
 
 
@@ -129,7 +129,7 @@ def _orders(prefix: str, known: Mapping[str, object]) -> Iterator[tuple[str, str
     for name, value in [*known.items()]:
         if not isinstance(value, _UNORDERED) or type(value) not in _UNORDERED:
             continue
-        keys = [*value] if 1 < len(value) <= _MOST_KEYS else [None]
+        keys = [*value] if 1 < len(value) <= _MAX_KEYS else [None]
         if all(map(_is_key, keys)):
             yield (
                 f"{KEYS_OF}{prefix}{name}",
@@ -139,8 +139,8 @@ def _orders(prefix: str, known: Mapping[str, object]) -> Iterator[tuple[str, str
 
 def _is_key(one: object) -> bool:
     if type(one) is str:
-        return len(one) <= _MOST_KEY
-    return type(one) is int and one.bit_length() <= _MOST_BITS
+        return len(one) <= _MAX_KEY
+    return type(one) is int and one.bit_length() <= _MAX_BITS
 
 
 def _short(keys: list[Any]) -> str:
@@ -180,7 +180,7 @@ def say_value(value: object) -> str:
     if value is None or kind is bool:
         return f"= {value}"
     if kind is int:
-        return f"= {value}" if int(value).bit_length() <= _MOST_BITS else ""  # type: ignore[call-overload]
+        return f"= {value}" if int(value).bit_length() <= _MAX_BITS else ""  # type: ignore[call-overload]
     if kind is float:
         return f"= {value:.6g}"
     if kind.__module__ == "numpy" and kind.__name__ in _SCALARS:
@@ -200,14 +200,14 @@ def _say_path(name: str, value: object) -> str:
         text = value
     else:
         return ""
-    most = _MOST_LETTERS - len("= '...'")
+    most = _MAX_LETTERS - len("= '...'")
     short = text if len(text) <= most else f"...{text[-most:]}"
     return f"= {short!r}" if text else ""
 
 
 def _is_place(value: tuple[object, ...]) -> bool:
-    is_short = 0 < len(value) <= _MOST_TUPLE
-    return is_short and all(type(one) is int and one.bit_length() <= _MOST_BITS for one in value)
+    is_short = 0 < len(value) <= _MAX_TUPLE
+    return is_short and all(type(one) is int and one.bit_length() <= _MAX_BITS for one in value)
 
 
 def _say_array(value: Any) -> str:
@@ -219,4 +219,4 @@ def _say_array(value: Any) -> str:
         text = f"{dtype}[{', '.join(str(int(one)) for one in value.shape)}]"
     except (RuntimeError, TypeError, ValueError):  # of a tensor that has no shape yet
         return ""
-    return text if len(text) <= _MOST_LETTERS else ""
+    return text if len(text) <= _MAX_LETTERS else ""

@@ -54,7 +54,7 @@ _STATUS: tuple[tuple[type[BaseException], Status], ...] = (
 _OWN = str(Path(__file__).resolve().parent.parent) + os.sep
 
 #: How long an argument of the command line may be in the record.
-_MOST_ARGUMENT = 200
+_MAX_ARGUMENT = 200
 
 
 def make_recorder(
@@ -194,7 +194,7 @@ def _boot_id() -> str:
 
 def _argv_text(argv: list[str], most_nbytes: int = 3000) -> str:
     """The command line as JSON that fits: long arguments are cut, then the last are left out."""
-    kept = [a if len(a) <= _MOST_ARGUMENT else a[:_MOST_ARGUMENT] + "..." for a in argv]
+    kept = [a if len(a) <= _MAX_ARGUMENT else a[:_MAX_ARGUMENT] + "..." for a in argv]
     while len(text := json.dumps(kept)) > most_nbytes:
         kept = [*kept[:-2], "..."]
     return text

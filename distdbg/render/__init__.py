@@ -12,20 +12,16 @@ What they show, without a form
     where.py stacks.py          where each rank is; equal stacks once
     enclosing.py                what stands around a call in its source;  source_line.py: its text
     grid.py                     the op where it happened, as ranks by ops
-    story.py printed.py         what a rank did last, and printed last
+    story.py                    what a rank did last
     waitgraph.py aggregate.py   who waits for whom; who was late, and who waited for it
     words.py                    ranks, sites, times and waits as a reader wants them
 
 All that comes from a program is escaped here: files may come from anywhere.
 
 generators      generators of random numbers, who draws from them, and whether ranks seed them alike
-gone            where a rank that is gone was
 hints           hints that only the source gives, by what they go by
-left_values     what the variables around a call held on each rank, where its error file says so
 loop_exits      what skips a call in its source, or ends the loop that it stands in
 notes           what is worth saying of the source around the lines of a stack, by what was found
-parting_values  variables that differ between ranks just as their calls do
-set_at          where a variable that differs between ranks gets its value, and what skips that
 source_hint     hints that only the source gives
 swallowed       what swallows an error before a call, so that the rank goes on behind that call
 told_stacks     the stacks that explain a finding, with their source

@@ -1,4 +1,4 @@
-"""Who was late, and who waited for whom: sums over the last ops of all ranks. Pure.
+"""Sums over the last ops of all ranks: who was late, and who waited for whom. Pure.
 
 The last to come to an op is who the others waited for; what they waited is counted for it. Looked at are
 the last ops of each rank, so that the largest run takes a second; how many they were is said.
@@ -12,16 +12,15 @@ from typing import Final
 
 from distdbg.diagnose.ops import NEVER, NONE
 from distdbg.diagnose.session import Session
-from distdbg.record.format import Flag
+from distdbg.record.format import NO_COLLECTIVE, Flag
 from distdbg.render.where import gave_up
 from distdbg.render.words import ranks_text
 
-_MOST_OPS: Final = 400_000
-_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
+_MAX_OPS: Final = 400_000
 #: Ranks that a table or a chart has room for.
-MOST_LANES: Final = 64
+MAX_LANES: Final = 64
 #: As many again in a table of lanes by lanes.
-MOST_FOLDED: Final = 32
+MAX_FOLDED: Final = 32
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,7 +71,7 @@ class SharedCollective:
     """Time and rank, the first to come first."""
 
 
-def meetings(session: Session, most_ops: int = _MOST_OPS) -> Iterator[SharedCollective]:
+def meetings(session: Session, most_ops: int = _MAX_OPS) -> Iterator[SharedCollective]:
     """The last collectives of a session that are whole, in no order."""
     per_rank = max(16, most_ops // max(1, len(session.ranks)))
     members = [
@@ -85,7 +84,7 @@ def meetings(session: Session, most_ops: int = _MOST_OPS) -> Iterator[SharedColl
         first = max(0, len(ops) - per_rank)
         columns = (ops.group[first:], ops.seq[first:], ops.flags[first:], ops.issued_ns[first:])
         for group, seq, flags, issued in zip(*columns, strict=True):
-            if group != NONE and not flags & _NO_COLLECTIVE:
+            if group != NONE and not flags & NO_COLLECTIVE:
                 came.setdefault((group, seq), []).append((issued + offset, rank))
     for (group, seq), issued_by in came.items():
         if len(issued_by) == members[group] > 1:
@@ -116,7 +115,7 @@ def choose_lanes(
     session: Session,
     first: Iterable[int] = (),
     late: Sequence[RankLateness] = (),
-    most: int = MOST_LANES,
+    most: int = MAX_LANES,
 ) -> list[TimelineLane]:
     """All ranks; where they are too many, `first`, the latest, and some from all over the job."""
     ranks = sorted(session.ranks)
@@ -137,7 +136,7 @@ def choose_lanes(
 
 
 def fold_lanes(
-    session: Session, first: Iterable[int] = (), most: int = MOST_FOLDED
+    session: Session, first: Iterable[int] = (), most: int = MAX_FOLDED
 ) -> list[TimelineLane]:
     """A lane for every rank of the session, by host or by runs of ranks where there are too many."""
     ranks = sorted(session.ranks)

@@ -13,18 +13,18 @@ import ast
 import os
 import tokenize
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from distdbg.record.printable import printable, shorten
 
-_MOST_LETTERS: Final = 80
-_MOST_ENCLOSING: Final = 2
-#: Of the line that every script ends with.
+_MAX_LETTERS: Final = 80
+_MAX_ENCLOSING: Final = 2
+#: The line that every script ends with.
 _START: Final = "if __name__ =="
 #: Larger files take too long to parse.
-_MOST_NBYTES: Final = 1 << 16
+_MAX_NBYTES: Final = 1 << 16
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -34,15 +34,15 @@ _OPS: Final = ("all_", "barrier", "broadcast", "gather", "irecv", "isend", "new_
 _PEERS: Final = {
     "broadcast": "src", "irecv": "src", "isend": "dst", "recv": "src", "reduce": "dst", "send": "dst",
 }  # fmt: skip
-#: Of these the first argument is what comes out, and the second one is what the rank gives.
+#: Ops whose first argument is what comes out, and whose second one is what the rank gives.
 _GIVEN_SECOND: Final = ("all_gather", "all_to_all", "reduce_scatter")
 #: Calls that give their argument back in another form.
 _MODULES: Final = ("cp", "cupy", "np", "numpy", "torch")
 #: Decorators whose function does not run each time it is called.
 _CACHES: Final = ("cache", "cached_property", "lru_cache")
 _WRAPPERS: Final = ("list", "sorted", "tuple")
-#: Of a function, or it says too little.
-_MOST_RETURNS: Final = 3
+#: Returns of a function; more say too little.
+_MAX_RETURNS: Final = 3
 #: In what a `with` takes that keeps other threads or processes out.
 _LOCKS: Final = ("lock", "mutex", "semaphore", "condition")
 _Block = ast.If | Loop | ast.ExceptHandler
@@ -53,6 +53,10 @@ class ParsedSource(NamedTuple):
 
     tree: ast.Module
     lines: Sequence[str]
+
+
+#: The files of a program, by path.
+ParsedFiles = Mapping[str, ParsedSource]
 
 
 #: Calls of Python alone take some hundred bytes of the C stack each, those of C code more.
@@ -73,7 +77,7 @@ class CallParameter(NamedTuple):
 def parse(lines: Sequence[str]) -> ParsedSource | None:
     """None for what is no Python, or is too long."""
     text = "\n".join(lines)
-    if len(text) > _MOST_NBYTES:
+    if len(text) > _MAX_NBYTES:
         return None
     try:
         with warnings.catch_warnings(action="ignore"):  # of a program's own escapes in strings
@@ -82,7 +86,7 @@ def parse(lines: Sequence[str]) -> ParsedSource | None:
         return None
 
 
-def enclosing(source: ParsedSource, line: int, most: int = _MOST_ENCLOSING) -> list[str]:
+def enclosing(source: ParsedSource, line: int, most: int = _MAX_ENCLOSING) -> list[str]:
     """The conditions and loops that a line stands in, within its function, the innermost first."""
     found: list[str] = []
     for block in reversed(path_to(source.tree, line)):
@@ -146,9 +150,7 @@ def argument_origin(
     `first`: keywords that matter more than the first argument. `callee`: the parameter of the function that
     is called there, of whose argument it is asked. A Parameter: the caller has to be asked.
     """
-    function = next(
-        (one for one in reversed(path_to(source.tree, line)) if isinstance(one, Function)), None
-    )
+    function = function_at(source, line)
     scope = function or source.tree
     given = _argument(scope, line, first, callee)
     if given is None:
@@ -240,6 +242,12 @@ def bound_at(scope: ast.AST, name: str) -> Iterator[int]:
                 yield node.lineno
             case ast.MatchAs(name=known) | ast.MatchStar(name=known) if known == name:
                 yield node.lineno
+
+
+def bound_before(source: ParsedSource, line: int, name: str) -> list[int]:
+    """The lines above a line, in the function around it, that give a name a value."""
+    scope = function_at(source, line) or source.tree
+    return sorted({at for at in bound_at(scope, name) if at < line})
 
 
 def imported_beside(source: ParsedSource, file: str) -> list[str]:
@@ -342,6 +350,12 @@ def path_to(tree: ast.Module, line: int) -> list[ast.AST]:
     return path
 
 
+def function_at(source: ParsedSource, line: int) -> Function | None:
+    """The innermost function around a line."""
+    path = path_to(source.tree, line)
+    return next((one for one in reversed(path) if isinstance(one, Function)), None)
+
+
 def _holds(node: ast.AST, line: int) -> bool:
     is_block = isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case))
     if isinstance(node, ast.match_case):
@@ -366,7 +380,17 @@ def line_text(source: ParsedSource, line: int) -> str:
             if token.type == tokenize.COMMENT:
                 text = text[: token.start[1]].rstrip()
                 break
-    return shorten(printable(text), _MOST_LETTERS)
+    return shorten(printable(text), _MAX_LETTERS)
+
+
+def quote_line(source: ParsedSource, file: str, line: int) -> str:
+    """'`x = 1` (line 3 of job.py)'."""
+    return f"`{line_text(source, line)}` ({line_of_file(file, line)})"
+
+
+def line_of_file(file: str, line: int) -> str:
+    """'line 3 of job.py'."""
+    return f"line {line} of {os.path.basename(file)}"
 
 
 def _argument(
@@ -398,7 +422,7 @@ def _argument(
 
 
 def _name_in(given: ast.expr) -> str | None:
-    """Of an argument that is a name, or a call of one: `np.ascontiguousarray(z)`, `z.contiguous()`."""
+    """Return the variable in `z`, `np.ascontiguousarray(z)` or `z.contiguous()`."""
     match given:
         case ast.Name(id=name):
             return name
@@ -430,7 +454,7 @@ def _returned(source: ParsedSource, given: ast.expr) -> str:
     lines = [
         node.lineno for node in own_nodes(defined[0]) if isinstance(node, ast.Return) and node.value
     ]
-    if not 0 < len(lines) <= _MOST_RETURNS:
+    if not 0 < len(lines) <= _MAX_RETURNS:
         return ""
     said = (f"`{line_text(source, line)}` (line {line})" for line in sorted(lines))
     return f"from {name}(): {' or '.join(said)}"
@@ -451,6 +475,14 @@ def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
         if not isinstance(node, (Function, ast.ClassDef, ast.Lambda)):
             yield node
             left += [*ast.iter_child_nodes(node)][::-1]
+
+
+def argument_for(call: ast.Call, parameter: CallParameter) -> ast.expr | None:
+    """What a call gives a parameter of the function that it calls."""
+    named = {word.arg: word.value for word in call.keywords}
+    if parameter.name in named:
+        return named[parameter.name]
+    return call.args[parameter.place] if 0 <= parameter.place < len(call.args) else None
 
 
 def parameter_of(function: Function, name: str) -> CallParameter | None:

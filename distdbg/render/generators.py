@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from distdbg.render.enclosing import (
+    CallParameter,
     Function,
+    ParsedFiles,
     ParsedSource,
+    argument_for,
     bound_at,
     called_name,
+    function_at,
     lines_of_attribute,
     own_nodes,
     parameter_of,
@@ -48,7 +52,7 @@ _OF_RANK: Final = re.compile(
     r"(?<![a-z])(?:(?:get|local|global|my)_)*rank\b|\bgetpid\(|\btime(?:_ns)?\(|\burandom\(|\bhostname\b",
     re.IGNORECASE,
 )
-_MOST_CALLERS: Final = 4
+_MAX_CALLERS: Final = 4
 
 
 class Seeding(StrEnum):
@@ -90,9 +94,9 @@ def lines_of_stack(files: SourceLines, told: ToldStack) -> list[StackLine]:
 
 
 def drawn_from(
-    expr: ast.AST, stack: Sequence[StackLine], at: int, files: Mapping[str, ParsedSource]
+    expr: ast.AST, stack: Sequence[StackLine], at: int, files: ParsedFiles
 ) -> Iterator[Generator]:
-    """Those that an expression at the line `at` of a stack draws from.
+    """Yield the generators that an expression at the line `at` of a stack draws from.
 
     `files` are those of the program that are known.
     """
@@ -111,9 +115,9 @@ def drawn_from(
 
 
 def given_in(
-    expr: ast.AST, stack: Sequence[StackLine], at: int, files: Mapping[str, ParsedSource]
+    expr: ast.AST, stack: Sequence[StackLine], at: int, files: ParsedFiles
 ) -> Iterator[tuple[Generator, ast.Call]]:
-    """Those that it gives to calls, which may draw from them."""
+    """Yield the generators that an expression gives to calls, which may draw from them."""
     for node in ast.walk(expr):
         if isinstance(node, ast.Call):
             for one in (*node.args, *(word.value for word in node.keywords)):
@@ -121,7 +125,7 @@ def given_in(
                     yield found, node
 
 
-def defined(name: str, files: Mapping[str, ParsedSource]) -> tuple[str, Function] | None:
+def defined(name: str, files: ParsedFiles) -> tuple[str, Function] | None:
     """The one function of that name, and its file; None: there is none, or several."""
     found = [
         (file, node)
@@ -174,7 +178,7 @@ def _imports(source: ParsedSource, module: str) -> bool:
     return any(one.name == module for node in nodes for one in node.names)
 
 
-def _of_module(module: str, files: Mapping[str, ParsedSource]) -> Generator | None:
+def _of_module(module: str, files: ParsedFiles) -> Generator | None:
     """None where a function of a library may seed it."""
     seeds: list[tuple[str, ast.Call]] = []
     trees = [source.tree for source in files.values()]
@@ -199,23 +203,21 @@ def _of(
     expr: ast.expr,
     stack: Sequence[StackLine],
     at: int,
-    files: Mapping[str, ParsedSource],
+    files: ParsedFiles,
     depth: int = 0,
 ) -> Generator | None:
     """The generator that a name, or an attribute of self, stands for; None: it is none."""
     place = stack[at]
     match expr:
         case ast.Name(id=name):
-            function = _function_at(place)
+            function = function_at(place.source, place.line)
             if function is not None:
                 if lines := [*bound_at(function, name)]:
                     return _made_at(place.file, place.source, files, lines, name)
                 if (parameter := parameter_of(function, name)) is not None:
-                    if depth == _MOST_CALLERS or at + 1 >= len(stack):
+                    if depth == _MAX_CALLERS or at + 1 >= len(stack):
                         return None
-                    given = _given(
-                        stack[at + 1], parameter.function, parameter.name, parameter.place
-                    )
+                    given = _given(stack[at + 1], parameter)
                     found = None if given is None else _of(given, stack, at + 1, files, depth + 1)
                     return None if found is None else found._replace(name=name)
             for file, source in {place.file: place.source, **files}.items():
@@ -229,27 +231,19 @@ def _of(
     return None
 
 
-def _function_at(place: StackLine) -> Function | None:
-    path = path_to(place.source.tree, place.line)
-    return next((one for one in reversed(path) if isinstance(one, Function)), None)
-
-
-def _given(caller: StackLine, function: str, name: str, place: int) -> ast.expr | None:
+def _given(caller: StackLine, parameter: CallParameter) -> ast.expr | None:
     """What the line of a caller gives a parameter."""
     statement = path_to(caller.source.tree, caller.line)[-1]
     for node in ast.walk(statement):
-        if isinstance(node, ast.Call) and called_name(node) == function:
-            keywords = {word.arg: word.value for word in node.keywords}
-            if name in keywords:
-                return keywords[name]
-            return node.args[place] if 0 <= place < len(node.args) else None
+        if isinstance(node, ast.Call) and called_name(node) == parameter.function:
+            return argument_for(node, parameter)
     return None
 
 
 def _made_at(
     file: str,
     source: ParsedSource,
-    files: Mapping[str, ParsedSource],
+    files: ParsedFiles,
     lines: Sequence[int],
     name: str,
 ) -> Generator | None:
@@ -279,7 +273,7 @@ def _seeds(call: ast.Call, maker: ast.Call, name: str) -> bool:
     return ast.unparse(call.func.value) == name or any(maker is n for n in ast.walk(call.func))
 
 
-def _seeding(call: ast.Call, source: ParsedSource, files: Mapping[str, ParsedSource]) -> Seeding:
+def _seeding(call: ast.Call, source: ParsedSource, files: ParsedFiles) -> Seeding:
     """By what makes a generator, or seeds it."""
     given = [*call.args, *(word.value for word in call.keywords)]
     if not given or (isinstance(given[0], ast.Constant) and given[0].value is None):
@@ -295,7 +289,7 @@ def _seeding(call: ast.Call, source: ParsedSource, files: Mapping[str, ParsedSou
     return Seeding.BY_RANK if any(map(_OF_RANK.search, texts)) else Seeding.ALIKE
 
 
-def _given_for(function: Function, name: str, files: Mapping[str, ParsedSource]) -> Iterator[str]:
+def _given_for(function: Function, name: str, files: ParsedFiles) -> Iterator[str]:
     """What the program gives a parameter, wherever it calls that function."""
     parameter = parameter_of(function, name)
     if parameter is None:
@@ -303,7 +297,5 @@ def _given_for(function: Function, name: str, files: Mapping[str, ParsedSource])
     for source in files.values():
         for node in ast.walk(source.tree):
             if isinstance(node, ast.Call) and called_name(node) == function.name:
-                words = [word.value for word in node.keywords if word.arg == name]
-                at = parameter.place
-                places = node.args[at : at + 1] if at >= 0 else []
-                yield from (ast.unparse(one) for one in words or places)
+                value = argument_for(node, parameter)
+                yield from () if value is None else (ast.unparse(value),)

@@ -15,15 +15,14 @@ from typing import Final
 from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.ops import IN_FLIGHT, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session
-from distdbg.record.format import Flag, Status
+from distdbg.record.format import NO_COLLECTIVE, Status
 from distdbg.record.forms import Shape
 from distdbg.render.where import place_of
 
 #: How far back in a rank's ops the columns are looked for.
-_MOST_STEPS: Final = 20_000
+_MAX_STEPS: Final = 20_000
 #: Kinds whose inputs have one shape on all ranks.
 _SAME_SHAPES: Final = frozenset({"all_reduce", "reduce", "broadcast"})
-_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 
 
 class GridCell(StrEnum):
@@ -97,7 +96,7 @@ def _place_of_op(session: Session, op: OpRef, seq: int) -> tuple[bool, int, int]
     if op.rank not in session.ranks or op.at >= len(session.ranks[op.rank].ops):
         return None
     ops = session.ranks[op.rank].ops
-    if ops.flags[op.at] & _NO_COLLECTIVE or ops.group[op.at] == NONE:
+    if ops.flags[op.at] & NO_COLLECTIVE or ops.group[op.at] == NONE:
         return None
     if seq and ops.seq[op.at] != seq:
         return None
@@ -148,8 +147,8 @@ def _ops_of(log: RankLog, group: int, seqs: tuple[int, ...]) -> dict[int, int]:
     """Index of the op by seq, looked for from the end."""
     ops = log.ops
     found: dict[int, int] = {}
-    for at in range(len(ops) - 1, max(-1, len(ops) - 1 - _MOST_STEPS), -1):
-        if ops.group[at] != group or ops.flags[at] & _NO_COLLECTIVE:
+    for at in range(len(ops) - 1, max(-1, len(ops) - 1 - _MAX_STEPS), -1):
+        if ops.group[at] != group or ops.flags[at] & NO_COLLECTIVE:
             continue
         seq = ops.seq[at]
         if seqs[0] <= seq <= seqs[-1]:
@@ -170,7 +169,7 @@ class _Call:
     """Inputs, op, root, outputs: the first of them that is another one is shown."""
 
     def told_from(self, other: _Call) -> str:
-        """In what it differs: 'broadcast', 'op max', 'root 1', 'float32[1023]'; '' when no form shows it."""
+        """Tell in what a call differs: 'broadcast', 'op max', 'float32[1023]'; '' when no form shows it."""
         if self.name != other.name:
             return self.name
         pairs = zip(self.shown, other.shown, strict=True)

@@ -48,12 +48,12 @@ _CELLS: Final = {
     GridCell.FAILED: "failed",
     GridCell.UNKNOWN: "unknown",
 }
-_MOST_FACTS: Final = 60
-_MOST_ROWS: Final = 60
-_MOST_STACKS: Final = 12
-_MOST_STORIES: Final = 4
-_MOST_LINES: Final = 500
-_MOST_SOURCE: Final = 120
+_MAX_FACTS: Final = 60
+_MAX_ROWS: Final = 60
+_MAX_STACKS: Final = 12
+_MAX_STORIES: Final = 4
+_MAX_LINES: Final = 500
+_MAX_SOURCE: Final = 120
 
 
 def to_html(session: Session, verdict: Verdict, *, folder: str = "") -> str:
@@ -180,9 +180,9 @@ def _verdict(session: Session, verdict: Verdict) -> str:
 
 def _facts(finding: Finding) -> str:
     facts = [f"<li>{text_of(text)}</li>" for text in facts_of(finding)]
-    if len(facts) > _MOST_FACTS:
-        left = len(facts) - _MOST_FACTS
-        facts = [*facts[:_MOST_FACTS], f'<li class="quiet">{left:,} more are in the JSON</li>']
+    if len(facts) > _MAX_FACTS:
+        left = len(facts) - _MAX_FACTS
+        facts = [*facts[:_MAX_FACTS], f'<li class="quiet">{left:,} more are in the JSON</li>']
     return f'<ul class="facts">{"".join(facts)}</ul>' if facts else ""
 
 
@@ -198,12 +198,12 @@ def _where(session: Session, verdict: Verdict, folder: str) -> str:
         parts.append(_members(session, root))
     elif place is not None:
         parts.append(_grid(make_grid(session, *place, blamed=root.ranks, columns=8)))
-    stacks = tell_stacks(session, verdict, root, source_of(session, folder), _MOST_SOURCE)
+    stacks = tell_stacks(session, verdict, root, source_of(session, folder), _MAX_SOURCE)
     guilty = [stack for stack in stacks if stack.is_cause]
-    shown = [*guilty[:_MOST_STACKS], *stacks[len(guilty) :][: _MOST_STACKS // 2]]
+    shown = [*guilty[:_MAX_STACKS], *stacks[len(guilty) :][: _MAX_STACKS // 2]]
     told = "".join(map(_stack, shown))
     stories = "".join(
-        _story(session, rank, is_open=not at) for at, rank in enumerate(root.ranks[:_MOST_STORIES])
+        _story(session, rank, is_open=not at) for at, rank in enumerate(root.ranks[:_MAX_STORIES])
     )
     columns = ""
     if told or stories:
@@ -220,7 +220,7 @@ def _told_lines(session: Session, root: Finding, folder: str) -> str:
     """What is written where a finding points to that has no stacks."""
     lines = "\n".join(
         f"{text_of(str(frame))}\n    {text_of(line)}"
-        for frame, line in lines_of(session, root, source_of(session, folder), _MOST_SOURCE)
+        for frame, line in lines_of(session, root, source_of(session, folder), _MAX_SOURCE)
     )
     return f'<section id="where"><h2>The lines</h2><pre>{lines}</pre></section>' if lines else ""
 
@@ -242,13 +242,13 @@ def _grid(grid: Grid) -> str:
         for seq, name in zip(grid.seqs, grid.names, strict=True)
     ]
     rows = []
-    for row in grid.rows[:_MOST_ROWS]:
+    for row in grid.rows[:_MAX_ROWS]:
         cells = []
         for cell, call in zip(row.cells, row.calls, strict=True):
             what = f"<small>{text_of(call, 60)}</small>" if call else ""
             cells.append(f'<td class="c-{_CELLS[cell]}">{cell}{what}</td>')
         rows.append(f"<tr><td>{text_of(ranks_text(row.ranks))}</td>{''.join(cells)}</tr>")
-    left = len(grid.rows) - _MOST_ROWS
+    left = len(grid.rows) - _MAX_ROWS
     more = f'<p class="about">{left:,} more kinds of rows are left out.</p>' if left > 0 else ""
     return (
         f"<p class=\"about\">Ops of group '{text_of(grid.label)}'; ranks that did the same are one row.</p>"
@@ -367,8 +367,8 @@ def _log(session: Session) -> str:
     if not session.lines:
         return ""
     lines = "\n".join(_lines(session))
-    left = len(session.lines) - _MOST_LINES
-    more = f"The last {_MOST_LINES} of {len(session.lines):,} lines." if left > 0 else ""
+    left = len(session.lines) - _MAX_LINES
+    more = f"The last {_MAX_LINES} of {len(session.lines):,} lines." if left > 0 else ""
     return (
         f'<section id="log"><h2>Log lines</h2><p class="about">{more}</p>'
         f'<div class="scroll tall"><pre>{lines}</pre></div></section>'
@@ -376,7 +376,7 @@ def _log(session: Session) -> str:
 
 
 def _lines(session: Session) -> Iterator[str]:
-    for line in session.lines[-_MOST_LINES:]:
+    for line in session.lines[-_MAX_LINES:]:
         who = "" if line.rank is None else f"[rank {line.rank}] "
         yield f'<span class="source">{text_of(line.source)}</span> {text_of(who + line.text)}'
 
@@ -385,5 +385,5 @@ def _lacks(session: Session, verdict: Verdict) -> str:
     lacks = lacks_of(session, verdict)
     if not lacks:
         return ""
-    items = "".join(f"<li>{text_of(text)}</li>" for text in lacks[:_MOST_FACTS])
+    items = "".join(f"<li>{text_of(text)}</li>" for text in lacks[:_MAX_FACTS])
     return f'<section id="lacks"><h2>What is missing</h2><ul class="facts">{items}</ul></section>'

@@ -24,11 +24,11 @@ from distdbg.render.enclosing import (
     say_condition,
 )
 
-_MOST: Final = 2
+_LIMIT: Final = 2
 
 
 def loop_exits(source: ParsedSource, line: int) -> list[str]:
-    """Of the loops around a line, within its function: the innermost first; then of the function."""
+    """Describe what leaves the loops around a line, within its function: the innermost first."""
     path = path_to(source.tree, line)
     start = max((at for at, node in enumerate(path) if isinstance(node, Function)), default=0)
     found: list[str] = []
@@ -37,7 +37,7 @@ def loop_exits(source: ParsedSource, line: int) -> list[str]:
             found += _exits(source, block, line)
         elif isinstance(block, Function):
             found += _early_returns(source, block, line)
-    return list(dict.fromkeys(found))[:_MOST]
+    return list(dict.fromkeys(found))[:_LIMIT]
 
 
 def _early_returns(source: ParsedSource, function: Function, line: int) -> Iterator[str]:

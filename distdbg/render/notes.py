@@ -19,15 +19,15 @@ from distdbg.render.where import place_of
 
 #: Keywords that say with whom and how: of calls on which ranks wait for each other.
 MEETING: Final = ("group", "tag", "dst", "src")
-#: Of ranks that all differ, that are compared.
-_MOST_RANKS: Final = 16
+#: Ranks that are compared, where all differ.
+_MAX_RANKS: Final = 16
 _WAITED_FOR: Final = frozenset(
     (FindingKind.MISSING_RANK, FindingKind.STOPPED, FindingKind.STUCK_RANK, FindingKind.STALL)
 )
 
 
 class NoteRequest(NamedTuple):
-    """Of one stack."""
+    """What is wanted of the source around one stack."""
 
     first: Sequence[str] = ()
     """Keywords of the call whose origin matters more than that of its first argument."""
@@ -37,12 +37,12 @@ class NoteRequest(NamedTuple):
     """Whether it matters what ends a loop, or skips what is in it."""
 
 
-#: Of a place where a call was left out.
+#: Notes for a place where a call was left out.
 LEFT_OUT: Final = NoteRequest(origin=False, exits=True)
 
 
 def wanted_of_cause(session: Session, root: Finding) -> NoteRequest | None:
-    """Of the stacks of the ranks of the cause."""
+    """Choose the notes for the stacks of the cause."""
     if root.kind is FindingKind.MISMATCH:
         return NoteRequest(_what_differs(session, root), exits=root.has(Trait.OTHER_ARRAY))
     if root.kind is FindingKind.DEADLOCK:
@@ -58,7 +58,7 @@ def wanted_of_cause(session: Session, root: Finding) -> NoteRequest | None:
 def wanted_of_others(
     session: Session, root: Finding, frames: Stack, cause: Sequence[Stack]
 ) -> NoteRequest | None:
-    """Of a stack of other ranks: only where it is at another line than the cause."""
+    """Choose the notes for a stack of other ranks: only where it is at another line than the cause."""
     if any(one[:1] == frames[:1] for one in cause):
         return None
     if root.kind is FindingKind.MISMATCH:
@@ -75,11 +75,11 @@ def wanted_of_others(
 def _what_differs(session: Session, root: Finding) -> Sequence[str]:
     """The keywords of what a rank of the cause gave otherwise; () for its array, or another op."""
     some = (root.ranks[0], root.victims[0]) if root.ranks and root.victims else root.victims
-    places = [place_of(session, rank) for rank in some[:_MOST_RANKS]]
+    places = [place_of(session, rank) for rank in some[:_MAX_RANKS]]
     ops = [place.op for place in places if place is not None]
     if len({session.kind_of(op) for op in ops}) != 1:
         return ()
-    forms = [session.forms[session.ranks[op.rank].ops.form[op.at]] for op in ops]
+    forms = [session.form_of(op) for op in ops]
     if len({form.root for form in forms}) > 1:
         return ("src", "dst", "root")
     return ("op",) if len({form.op for form in forms}) > 1 else ()

@@ -18,7 +18,7 @@ from distdbg.render.story import status_text
 from distdbg.render.verdict_json import state_of
 from distdbg.render.words import iso_text, safe, site_text
 
-MOST_OPS: Final = 20_000
+MAX_OPS: Final = 20_000
 _COLUMNS: Final = (
     "lane", "name", "group", "seq", "issued", "started", "ended", "status", "site", "peer", "tag",
     "bytes", "flags",
@@ -26,7 +26,7 @@ _COLUMNS: Final = (
 
 
 def page_data(
-    session: Session, verdict: Verdict, lanes: Sequence[TimelineLane], most_ops: int = MOST_OPS
+    session: Session, verdict: Verdict, lanes: Sequence[TimelineLane], most_ops: int = MAX_OPS
 ) -> dict[str, Any]:
     """What page.js draws; every lane is one rank."""
     t0 = min(

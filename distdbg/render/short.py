@@ -17,11 +17,11 @@ from distdbg.diagnose.session import Session
 from distdbg.render.where import fold, waited_text
 from distdbg.render.words import edge_text, evidence_text, fold_facts, ranks_text, safe
 
-MOST_LINES: Final = 12
-_MOST_BLAMED: Final = 5
-_MOST_UNMET: Final = 2
-_MOST_WAITING: Final = 2
-_MOST_FOLLOWING: Final = 2
+MAX_LINES: Final = 12
+_MAX_BLAMED: Final = 5
+_MAX_UNMET: Final = 2
+_MAX_WAITING: Final = 2
+_MAX_FOLLOWING: Final = 2
 
 
 def short_lines(session: Session, verdict: Verdict) -> list[str]:
@@ -29,13 +29,13 @@ def short_lines(session: Session, verdict: Verdict) -> list[str]:
     lines = [verdict.what]
     root = verdict.root
     if root is not None:
-        lines += _cut([*_blamed(session, root)], _MOST_BLAMED, "facts")
-        lines += _cut([*_waiting(session, verdict, root)], _MOST_WAITING, "places")
-        lines += _cut([f"then: {one.what}" for one in root.follows], _MOST_FOLLOWING, "findings")
+        lines += _cut([*_blamed(session, root)], _MAX_BLAMED, "facts")
+        lines += _cut([*_waiting(session, verdict, root)], _MAX_WAITING, "places")
+        lines += _cut([f"then: {one.what}" for one in root.follows], _MAX_FOLLOWING, "findings")
     else:
         others = [f"{one.severity}: {one.what}" for one in verdict.findings]
-        lines += _cut(others, _MOST_BLAMED, "findings")
-        lines += _cut([f"missing: {text}" for text in verdict.lacks], _MOST_WAITING, "gaps")
+        lines += _cut(others, _MAX_BLAMED, "findings")
+        lines += _cut([f"missing: {text}" for text in verdict.lacks], _MAX_WAITING, "gaps")
     if root is not None and root.advice:
         lines.append(f"hint: {root.advice}")
     return [safe(lines[0]), *(f"  {safe(line)}" for line in lines[1:])]
@@ -67,7 +67,7 @@ def _unmet(root: Finding) -> list[str]:
     facts = [fact for fact in root.evidence if len(fact.ranks) > 1]
     return [
         evidence_text(fact)
-        for fact in facts[:_MOST_UNMET]
+        for fact in facts[:_MAX_UNMET]
         if fact.text.partition(" at ")[0] not in root.what and not root.what.endswith(fact.text)
     ]
 

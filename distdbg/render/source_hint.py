@@ -48,7 +48,7 @@ _WAITED_FOR: Final = (
 )
 #: Where one call was given other arrays, or roots.
 _OF_VALUES: Final = (Trait.SIZES, Trait.DTYPES, Trait.OTHER_ARRAY, Trait.MESSAGE)
-#: Of ranks that have come to no call that others did not make: they are late, or not there.
+#: Kinds whose ranks reached no call that others did not make: they are late, or not there.
 _ELSEWHERE: Final = (Trait.ASLEEP, Trait.BUSY, Trait.JOINING, Trait.NEVER_JOINED)
 _APART: Final = (
     Trait.NO_MARKS,
@@ -108,7 +108,7 @@ class HintRule(NamedTuple):
     is_asked: Callable[[Finding], bool]
     hint: Callable[[Case], str]
     traits: tuple[Trait, ...] = ()
-    """Of the advice that it gives."""
+    """The traits of the advice that it gives."""
     retell: Callable[[Case], Finding] | None = None
     """The finding in other words, where what its hint has found shows that they are wrong."""
 
@@ -181,7 +181,7 @@ HINTS: Final[tuple[HintRule, ...]] = (
 
 
 def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) -> Verdict:
-    """The same with the better hint, where the records alone know none."""
+    """Return the verdict with the better hint, where the records alone know none."""
     root = verdict.root
     if root is None:
         return verdict

@@ -35,17 +35,17 @@ from distdbg.render.loop_exits import loop_exits
 from distdbg.render.notes import NoteRequest
 from distdbg.render.swallowed import swallowers
 
-_MOST_NBYTES: Final = 1 << 20
-_MOST_FILES: Final = 64
-_MOST_LINES: Final = 3
+_MAX_NBYTES: Final = 1 << 20
+_MAX_FILES: Final = 64
+_MAX_LINES: Final = 3
 #: Frames of a stack of which more than the line is told.
-_MOST_NOTED: Final = 4
+_MAX_NOTED: Final = 4
 #: File systems count coarser than clocks.
 _GRAIN_NS: Final = 10**7
 
 
 class SourceLines:
-    """Those of one run, each file read once."""
+    """The source files of one run, each read once."""
 
     def __init__(self, folder: str, newest_ns: int) -> None:
         """folder: where the reader is, '' for no source at all; newest_ns: wall time of the run."""
@@ -62,8 +62,8 @@ class SourceLines:
         return shorten(printable(lines[frame.line - 1].strip()), most)
 
     def notes_of(self, frames: Stack, at: int, wanted: NoteRequest) -> list[str]:
-        """Of one frame of a stack: what stands around its line, and where an argument is from."""
-        source = self.parsed(frames[at].file) if at < _MOST_NOTED else None
+        """Describe what stands around the line of one frame, and where an argument is from."""
+        source = self.parsed(frames[at].file) if at < _MAX_NOTED else None
         if source is None:
             return []
         notes = enclosing(source, frames[at].line)
@@ -96,7 +96,7 @@ class SourceLines:
 
     def _lines_of(self, file: str) -> list[str]:
         if file not in self._files:
-            if len(self._files) >= _MOST_FILES:
+            if len(self._files) >= _MAX_FILES:
                 return []
             self._files[file] = self._read(file)
         return self._files[file]
@@ -110,9 +110,9 @@ class SourceLines:
                 return []
             with open_regular(Path(path)) as opened:
                 about = os.fstat(opened.fileno())
-                if about.st_size > _MOST_NBYTES or about.st_mtime_ns > self._newest_ns:
+                if about.st_size > _MAX_NBYTES or about.st_mtime_ns > self._newest_ns:
                     return []
-                return opened.read(_MOST_NBYTES).decode(errors="replace").split("\n")
+                return opened.read(_MAX_NBYTES).decode(errors="replace").split("\n")
         except (OSError, ValueError):
             return []
 
@@ -141,7 +141,7 @@ def lines_of(
                 known.add(frame)
     told = (found for found in frames.values() if len(found) == 1)
     lines = ((frame, source.text_of(frame, width)) for found in told for frame in found)
-    yield from islice(((frame, text) for frame, text in lines if text), _MOST_LINES)
+    yield from islice(((frame, text) for frame, text in lines if text), _MAX_LINES)
 
 
 def with_whole_name(frame: RecordedFrame, known: Iterable[RecordedFrame]) -> RecordedFrame:

@@ -23,7 +23,7 @@ _BY_SYS_EXIT: Final = "ended by sys.exit"
 
 _ABORTED: Final = "JobAborted"
 #: How far back a loop is followed.
-_MOST_OPS: Final = 10_000
+_MAX_OPS: Final = 10_000
 #: So many letters of two errors that are equal make them one.
 _ENOUGH: Final = 60
 _SAID_BY_OPS: Final = frozenset((RankState.RUNNING, RankState.WAITING))
@@ -101,7 +101,7 @@ def _ops(session: Session, rank: int, most: int) -> list[StoryStep]:
     """From the last backwards; a loop of equal ops is one step."""
     ops = session.ranks[rank].ops
     steps: list[StoryStep] = []
-    for at in range(len(ops) - 1, max(-1, len(ops) - 1 - _MOST_OPS), -1):
+    for at in range(len(ops) - 1, max(-1, len(ops) - 1 - _MAX_OPS), -1):
         op = OpRef(rank, at)
         same = steps and steps[-1].count and _is_like(session, rank, at, at + 1)
         if same:

@@ -16,7 +16,7 @@ from distdbg.render.words import ranks_text, safe, seconds_text
 
 _BOX: Final = (250, 56)
 _GAP: Final = 26
-_MOST_LATE: Final = 16
+_MAX_LATE: Final = 16
 
 
 def text_of(text: str, most: int = 2000) -> str:
@@ -28,7 +28,7 @@ def text_of(text: str, most: int = 2000) -> str:
 
 
 def draw_wait_graph(graph: WaitGraphPicture) -> str:
-    """Those to blame on the right, on a circle where they wait for each other; '' without nodes."""
+    """Draw the causes on the right, on a circle where they wait for each other; '' without nodes."""
     nodes = graph.nodes
     if not any(node.on for node in nodes):
         return ""
@@ -204,7 +204,7 @@ def draw_heatmap(waits: Waits) -> str:
 
 def draw_lateness(late: Sequence[RankLateness]) -> str:
     """The ranks that cost the others most; '' when nobody was late."""
-    shown = sorted((one for one in late if one.cost_ns > 0), key=lambda o: -o.cost_ns)[:_MOST_LATE]
+    shown = sorted((one for one in late if one.cost_ns > 0), key=lambda o: -o.cost_ns)[:_MAX_LATE]
     if not shown:
         return ""
     worst = max(one.worst_ns for one in shown) or 1

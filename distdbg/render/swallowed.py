@@ -21,10 +21,10 @@ from distdbg.render.enclosing import (
     path_to,
 )
 
-#: Of a file by its path; None where it may not be read, or is no Python.
+#: Returns the source of a file; None where it may not be read, or is no Python.
 Parsed = Callable[[str], ParsedSource | None]
 
-_MOST: Final = 1
+_LIMIT: Final = 1
 _SUPPRESS: Final = "suppress"
 _EXITS: Final = ("exit", "_exit", "abort", "quit")
 _MANAGERS: Final = ("contextmanager", "asynccontextmanager")
@@ -36,7 +36,7 @@ class _Place(NamedTuple):
 
 
 def swallowers(parsed: Parsed, file: str, line: int) -> list[str]:
-    """Of the blocks around a line, within its function, the innermost first."""
+    """List the blocks around a line that swallow errors, within its function, the innermost first."""
     source = parsed(file)
     if source is None:
         return []
@@ -49,7 +49,7 @@ def swallowers(parsed: Parsed, file: str, line: int) -> list[str]:
             found += _caught(source, block)
         elif isinstance(block, ast.With) and _is_behind(block.body, line):
             found += _left_by_error(parsed, here, path, block)
-    return found[:_MOST]
+    return found[:_LIMIT]
 
 
 def _is_behind(body: Sequence[ast.stmt], line: int) -> bool:

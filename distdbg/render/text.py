@@ -22,12 +22,11 @@ from rich.text import Text
 
 from distdbg.diagnose.alike import is_alike
 from distdbg.diagnose.finding import Finding, FindingKind, Severity, Verdict
-from distdbg.diagnose.session import Session
+from distdbg.diagnose.session import LogLine, Session
 from distdbg.errors import format_ranks
+from distdbg.record.durations import local_time_text
 from distdbg.record.entries import RecordedFrame
-from distdbg.record.local_time import local_time_text
 from distdbg.render.grid import Grid, GridCell, make_grid, place_of_finding
-from distdbg.render.printed import printed_last
 from distdbg.render.source_line import lines_of, source_of
 from distdbg.render.story import StoryStep, ago_text, story_of
 from distdbg.render.told_stacks import ToldStack, tell_stacks
@@ -50,18 +49,18 @@ _CELLS: Final = {
     GridCell.FAILED: "red",
     GridCell.UNKNOWN: "dim italic",
 }
-#: Of consequences: the first line and the places of the ranks have it.
+#: Consequences without evidence of their own: the first line and the places of the ranks have it.
 _SAID: Final = (FindingKind.FAILED_OP, FindingKind.STOPPED)
-_MOST_FACTS: Final = 6
-_MOST_ROWS: Final = 10
-_MOST_STACKS: Final = 2
-_MOST_FRAMES: Final = 6
-_MOST_GROUPS: Final = 8
-_MOST_STORIES: Final = 2
-_MOST_STEPS: Final = 6
-_MOST_PRINTED: Final = 8
-_MOST_LETTERS: Final = 160
-_MOST_FINDINGS: Final = 8
+_MAX_FACTS: Final = 6
+_MAX_ROWS: Final = 10
+_MAX_STACKS: Final = 2
+_MAX_FRAMES: Final = 6
+_MAX_GROUPS: Final = 8
+_MAX_STORIES: Final = 2
+_MAX_STEPS: Final = 6
+_MAX_PRINTED: Final = 8
+_MAX_LETTERS: Final = 160
+_MAX_FINDINGS: Final = 8
 _ALL: Final = 100_000
 
 
@@ -75,7 +74,7 @@ def print_verdict(
     console.print(_panel(session, verdict))
     root = verdict.root
     if root is not None:
-        _section(console, "Why", _facts(root, _ALL if verbose else _MOST_FACTS))
+        _section(console, "Why", _facts(root, _ALL if verbose else _MAX_FACTS))
         if not has_place(root):
             _section(console, "The lines", _lines(console, session, root, folder))
         if has_place(root) or verbose:
@@ -90,7 +89,7 @@ def print_verdict(
     lacks = lacks_of(session, verdict)
     if lacks:
         rows = [Text(safe(text)) for text in lacks]
-        _section(console, "What is missing", _cut(rows, _ALL if verbose else _MOST_FACTS))
+        _section(console, "What is missing", _cut(rows, _ALL if verbose else _MAX_FACTS))
 
 
 def session_line(session: Session) -> str:
@@ -195,18 +194,18 @@ def _where(
         yield from _members(session, root)
     elif place is not None:
         grid = make_grid(session, *place, blamed=root.ranks, columns=_column_count(console.width))
-        yield from _grid(grid, _ALL if verbose else _MOST_ROWS)
+        yield from _grid(grid, _ALL if verbose else _MAX_ROWS)
     source = source_of(session, folder)
     # A long line is broken, not cut: its end may be what matters.
-    told = tell_stacks(session, verdict, root, source, _MOST_LETTERS, is_whole=verbose)
+    told = tell_stacks(session, verdict, root, source, _MAX_LETTERS, is_whole=verbose)
     guilty = [stack for stack in told if stack.is_cause]
     at_cause = [_lines_in(stack) for stack in guilty]
-    frames = _ALL if verbose else _MOST_FRAMES
+    frames = _ALL if verbose else _MAX_FRAMES
     if told:
         yield _head("Where they are")
-        few = 2 * _MOST_STACKS if root.kind is FindingKind.DEADLOCK else _MOST_STACKS
+        few = 2 * _MAX_STACKS if root.kind is FindingKind.DEADLOCK else _MAX_STACKS
         waiting = told[len(guilty) :]
-        for stacks, enough in ((guilty, 2 * _MOST_STACKS), (waiting, few)):
+        for stacks, enough in ((guilty, 2 * _MAX_STACKS), (waiting, few)):
             most = _ALL if verbose else enough
             for stack in stacks[:most]:
                 is_known = not (verbose or stack.is_cause) and _lines_in(stack) in at_cause
@@ -215,18 +214,18 @@ def _where(
                 yield _more(len(stacks) - most, "stacks")
     # One of those that are alike tells what all of them did.
     alike = list(dict.fromkeys(stack.ranks[0] for stack in guilty)) or list(root.ranks)
-    for rank in root.ranks[:32] if verbose else alike[:_MOST_STORIES]:
-        steps = story_of(session, rank, 4 * _MOST_STEPS if verbose else _MOST_STEPS)
+    for rank in root.ranks[:32] if verbose else alike[:_MAX_STORIES]:
+        steps = story_of(session, rank, 4 * _MAX_STEPS if verbose else _MAX_STEPS)
         if len(steps) > 1 or verbose:  # one alone is what the stack says
             log = session.ranks.get(rank)
             is_gone = log is not None and log.end is not None and not session.is_live
             yield _head(f"What rank {rank} did last{', before its end' if is_gone else ''}")
             yield _story(session, steps)
-        printed = printed_last(session, rank, _ALL if verbose else _MOST_PRINTED)
+        printed = _printed_last(session, rank, _ALL if verbose else _MAX_PRINTED)
         if printed and root.severity is not Severity.NOTE:
             yield _head(f"What rank {rank} printed last ({safe(printed[-1].source)})")
             for line in printed:
-                row = Text(safe(line.text, _MOST_LETTERS), overflow="fold")
+                row = Text(safe(line.text, _MAX_LETTERS), overflow="fold")
                 yield Padding(row, (0, 0, 0, 2), expand=False)
 
 
@@ -246,15 +245,15 @@ def _near(frame: RecordedFrame, folder: str) -> str:
 
 
 def _members(session: Session, root: Finding) -> Iterator[RenderableType]:
-    """Of the groups of a deadlock: a table of one of them would show who waits in another as a culprit."""
+    """Show the groups of a deadlock; a table of one of them would show who waits in another as a culprit."""
     groups = groups_of_deadlock(session, root)
     if groups:
         yield _head("Members of the groups")
-    for label, ranks in groups[:_MOST_GROUPS]:
+    for label, ranks in groups[:_MAX_GROUPS]:
         text = f"'{label}': {ranks_text(ranks)}"
         yield Padding(Text(safe(text)), (0, 0, 0, 2), expand=False)
-    if len(groups) > _MOST_GROUPS:
-        yield _more(len(groups) - _MOST_GROUPS, "groups")
+    if len(groups) > _MAX_GROUPS:
+        yield _more(len(groups) - _MAX_GROUPS, "groups")
 
 
 def _column_count(width: int) -> int:
@@ -315,7 +314,7 @@ def _story(session: Session, steps: Sequence[StoryStep]) -> RenderableType:
     table.add_column(justify="right", no_wrap=True, style="dim")
     table.add_column(overflow="fold")
     for step in steps:
-        line = Text(safe(step.text, _MOST_LETTERS))
+        line = Text(safe(step.text, _MAX_LETTERS))
         if step.count > 1:
             line.append(f", and {step.count - 1} more like it before", style="dim")
         if step.site:
@@ -344,11 +343,11 @@ def _findings(found: Iterable[Finding], verbose: bool) -> list[RenderableType]:
             Padding(part, (0, 0, 0, 2), expand=False) for part in _findings(one.follows, verbose)
         ]
         rows.append(Group(*parts))
-    if verbose or len(rows) <= _MOST_FINDINGS:
+    if verbose or len(rows) <= _MAX_FINDINGS:
         return rows
-    left = len(rows) - _MOST_FINDINGS + 1
+    left = len(rows) - _MAX_FINDINGS + 1
     return [
-        *rows[: _MOST_FINDINGS - 1],
+        *rows[: _MAX_FINDINGS - 1],
         Text(f"... {left} more; --verbose shows them", style="dim"),
     ]
 
@@ -405,3 +404,10 @@ def _is_same(one: Verdict, other: Verdict) -> bool:
     if one.root is None or other.root is None:
         return False
     return one.root.kind is other.root.kind and is_alike(one.what, other.what)
+
+
+def _printed_last(session: Session, rank: int, most: int) -> list[LogLine]:
+    """The last lines of a rank; those of stderr where there are any: they tell of failures."""
+    lines = [line for line in session.lines if line.rank == rank and line.text.strip()]
+    errors = [line for line in lines if line.source.startswith("stderr")]
+    return (errors or lines)[-most:]

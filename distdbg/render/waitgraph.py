@@ -1,4 +1,4 @@
-"""Who waits for whom, as few nodes: ranks that wait in the same op for the same ranks are one. Pure."""
+"""Draws who waits for whom with few nodes: ranks that wait in one op for the same ranks are one. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from distdbg.record.format import Flag
 from distdbg.render.where import first_frame, gave_up, place_of, where_text
 from distdbg.render.words import site_text
 
-MOST_NODES: Final = 24
-_MOST_ALONE: Final = 16
+MAX_NODES: Final = 24
+_MAX_ALONE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class WaitGraphPicture:
 
 
 def make_wait_graph(session: Session, verdict: Verdict) -> WaitGraphPicture:
-    """From the edges that findings have, and for other ranks from the op that they are in, or gave up."""
+    """Make the graph of the edges that findings have, and of the ops that other ranks are in, or gave up."""
     edges = {edge.rank: edge for edge in reversed(list(_edges(verdict.findings)))}
     absent: dict[tuple[int, int], tuple[int, ...]] = {}
     for rank in session.ranks:
@@ -54,7 +54,7 @@ def make_wait_graph(session: Session, verdict: Verdict) -> WaitGraphPicture:
     for rank in members:
         classes.setdefault(_class_of(rank, edges.get(rank), core), []).append(rank)
     ordered = sorted(classes.values(), key=lambda c: (core.isdisjoint(c), -len(c), c))
-    kept = ordered[:MOST_NODES]
+    kept = ordered[:MAX_NODES]
     node_of = {rank: i for i, ranks in enumerate(kept) for rank in ranks}
     nodes = []
     for ranks in kept:
@@ -113,7 +113,7 @@ def _absent(session: Session, group: int, seq: int) -> Iterator[int]:
 
 
 def _class_of(rank: int, edge: Edge | None, core: set[int]) -> object:
-    if rank in core and len(core) <= _MOST_ALONE:
+    if rank in core and len(core) <= _MAX_ALONE:
         return rank
     if edge is None:
         return (rank in core,)

@@ -43,9 +43,9 @@ class CurrentOp:
     is_in: bool
     """Whether it has not ended."""
     since_ns: int
-    """Of its issue, or of its end; on the session's clock."""
+    """When it was issued, or ended; on the session's clock."""
     stack: int
-    """Of the thread that waits: index into `Session.stacks`."""
+    """The stack of the thread that waits: index into `Session.stacks`."""
     verb: str
     """'in', 'gave up in', 'last in' where the job was ended, 'after'."""
 

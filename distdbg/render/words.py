@@ -17,13 +17,13 @@ from distdbg.record.folders import VERDICT_NAME
 from distdbg.record.printable import printable, shorten_middle
 
 #: A line of a program's making may be a megabyte.
-MOST_LETTERS: Final = 300
+MAX_LETTERS: Final = 300
 
 #: Before a word that is the same for one rank and for several.
 _OF_RANK: Final = re.compile(r"rank (\d{1,9})(?=: | called | did | never )")
 
 
-def safe(text: str, most: int = MOST_LETTERS) -> str:
+def safe(text: str, most: int = MAX_LETTERS) -> str:
     """One line that a terminal obeys in nothing."""
     line = printable(text)
     return shorten_middle(line, most)

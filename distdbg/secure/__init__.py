@@ -1,8 +1,7 @@
 """TLS for the connections of a run, where DISTDBG_TLS=1: nobody in between can read or change them.
 
     settings.py      what the variables ask for
-    certificate.py   the certificate that all processes of a run derive from its token
-    contexts.py      which certificates are shown and trusted
+    contexts.py      which certificates are shown and trusted: the run's own, derived from its token, or files
     channel.py       one connection: plain bytes on one side, TLS on the other
     relay.py         the thread that carries the bytes of all connections of this process
     guard.py         what servers and clients ask for: a connection that is encrypted, or as it was

@@ -26,7 +26,7 @@ BUFFER_NBYTES: Final = 256 << 10
 #: How often each direction moves before others have their turn.
 _ROUNDS: Final = 4
 #: A handshake has a few kilobytes; a chain of certificates may have more.
-_MOST_HANDSHAKE_NBYTES: Final = 256 << 10
+_MAX_HANDSHAKE_NBYTES: Final = 256 << 10
 HANDSHAKE_S: Final = 10.0
 #: How long a peer may take to close, once all was sent to it.
 _LINGER_S: Final = 2.0
@@ -34,7 +34,7 @@ _LINGER_S: Final = 2.0
 _DRAIN_S: Final = 10.0
 #: What waits for a peer at most: a buffer, and the answers of TLS itself, which it may ask for again and
 #: again without taking one.
-_MOST_UNSENT_NBYTES: Final = 4 * BUFFER_NBYTES
+_MAX_UNSENT_NBYTES: Final = 4 * BUFFER_NBYTES
 _GONE: Final = select.EPOLLHUP | select.EPOLLERR
 
 NO_TLS: Final = (
@@ -94,7 +94,7 @@ class Channel:
         self._is_inside_gone = False
         self._is_network_dry = self._is_inside_dry = False
         self._is_draining = False  # the deadline is that of what waits for the peer
-        #: Of which no more events are wanted: they would be told again and again.
+        #: Descriptors of which no more events are wanted: they would be told again and again.
         self._unwatched: set[int] = set()
         if self._is_server:
             self.deadline = now + silence_s
@@ -130,7 +130,7 @@ class Channel:
         self.step(now)
 
     def step(self, now: float) -> None:
-        """As `on_event`, for no event in particular."""
+        """Move what can be moved, as `on_event` does, without an event."""
         for _ in range(_ROUNDS):
             if self.is_done:
                 return
@@ -220,7 +220,7 @@ class Channel:
             self._heard_nbytes += got
             self._in.write(raw[:got])
         if not self._is_open:
-            if self._heard_nbytes > _MOST_HANDSHAKE_NBYTES:
+            if self._heard_nbytes > _MAX_HANDSHAKE_NBYTES:
                 self._fail(errno.EPROTO, "it sends more than a TLS handshake has")
                 return False
             self._shake()
@@ -232,7 +232,7 @@ class Channel:
     def _answer(self) -> None:
         """Send what TLS itself has to say to what has come: new keys, where the peer wants them."""
         self._take_out()
-        if len(self._to_network) > _MOST_UNSENT_NBYTES and not self.is_done:
+        if len(self._to_network) > _MAX_UNSENT_NBYTES and not self.is_done:
             self._fail(errno.EPROTO, "it does not take the answers that it asks for")
         self._flush_network()
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: How long a server waits for the first byte of a client before it says, in clear, that it speaks TLS.
 SILENCE_S: Final = 3.0
-#: Of links: who dials gives up after 10 s, and its first tries are shorter.
+#: For links: who dials gives up after 10 s, and its first tries are shorter.
 LINK_SILENCE_S: Final = 1.5
 #: To clients whose protocol is native: see native/core/store_wire.hpp.
 NATIVE_NOTICE: Final = b"distdbgT".ljust(48, b"\0")
@@ -31,7 +31,7 @@ class Guard:
 
     @property
     def native(self) -> TcpRelay:
-        """For native code."""
+        """The relay for native code."""
         return self._source.native
 
     def wrap(self, sock: socket.socket, *, is_server: bool) -> socket.socket:

@@ -24,7 +24,7 @@ _log = logging.getLogger("distdbg.secure")
 
 #: What the other end of a connection may take to accept what was sent last, when all is to end.
 _FLUSH_S: Final = 2.0
-_MOST_EVENTS: Final = 64
+_MAX_EVENTS: Final = 64
 
 
 @dataclass(eq=False, slots=True)
@@ -46,8 +46,6 @@ class ConnectionSource:
 
 
 class Relay:
-    """The thread and its connections."""
-
     def __init__(self, first: ConnectionSource) -> None:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -113,7 +111,7 @@ class Relay:
             self._thread.join(_FLUSH_S)
 
     def forget(self) -> None:
-        """In a child: there is no thread."""
+        """Forget the thread, which a child does not have."""
         if self.is_over:
             return  # its descriptors are closed, and their numbers are others' by now
         self._epoll.close()
@@ -150,7 +148,7 @@ class Relay:
                     self._epoll.close()
                     os.close(self._bell)
                     return
-            for fd, events in self._epoll.poll(loop.wait_s(self._is_ending), _MOST_EVENTS):
+            for fd, events in self._epoll.poll(loop.wait_s(self._is_ending), _MAX_EVENTS):
                 if fd == self._bell:
                     os.eventfd_read(self._bell)
                 else:

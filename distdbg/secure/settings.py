@@ -18,19 +18,18 @@ class Files:
     certificate: Path
     key: Path
     ca: Path
-    """Who has signed those of the other processes."""
+    """The CA that has signed those of the other processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """Of a process that uses TLS."""
+    """The certificates of a process that uses TLS."""
 
     files: Files | None = None
     """None: the certificate that is derived from the token."""
 
 
 def is_on(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether connections are encrypted."""
     return bool(read_setting("DISTDBG_TLS", environ))
 
 

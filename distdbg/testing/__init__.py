@@ -6,7 +6,6 @@ conformance         one set of tests per interface, for every implementation of 
 fork_server         fresh processes in milliseconds
 fork_server_main    the process behind `fork_server`
 leaks               what a test may leave behind by mistake
-rank_process        what one rank of `run_ranks` does
 ranks               run a test function in real processes, one per rank, and explain what went wrong
 """
 

@@ -40,7 +40,7 @@ class ForkedRank:
     output: Path
     """Where its stdout and stderr go."""
     arguments: Sequence[str]
-    """Of `rank_process.run_function`."""
+    """What a forked rank has to call; see fork_server_main.py."""
 
 
 class ForkServer:
@@ -165,6 +165,6 @@ def _environment() -> dict[str, str]:
     }
 
 
-#: Of this process, ended with it.
+#: The server of this process, ended with it.
 fork_servers = ForkServers()
 atexit.register(fork_servers.close)

@@ -13,14 +13,17 @@ from `serve` into `main`: it ends like any interpreter, with its exit handlers a
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import select
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any, Final, TextIO
 
 # A script's folder comes first on the path; ours would shadow modules of a test.
@@ -35,9 +38,7 @@ def main(descriptor: str, *modules: str) -> None:
     with socket.socket(fileno=int(descriptor)) as connection:
         rank = serve(connection)
     if rank is not None:
-        from distdbg.testing.rank_process import run_function
-
-        run_function(*rank)
+        _run_function(*rank)
 
 
 def preload(modules: tuple[str, ...]) -> None:
@@ -47,7 +48,7 @@ def preload(modules: tuple[str, ...]) -> None:
     for name in distdbg.__all__:
         if name != _NEEDS_TORCH:  # ranks have torch where they import it
             getattr(distdbg, name)  # each is loaded at first use
-    for name in ("distdbg.testing.rank_process", *modules):
+    for name in modules:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # no rank needs to look through what was imported
@@ -138,6 +139,28 @@ def answer(answers: TextIO, value: Any) -> None:
         print(json.dumps(value), file=answers, flush=True)
     except BrokenPipeError:
         return
+
+
+def _run_function(file: str, name: str, encoded: str, result_file: str) -> None:
+    """Call the function with arguments in JSON; what it raises ends the process with a traceback."""
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    spec = importlib.util.spec_from_file_location("rank_functions", file)
+    if spec is None or spec.loader is None:
+        sys.exit(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pickle look modules up by name
+    spec.loader.exec_module(module)
+    function: object = module
+    for part in name.split("."):
+        function = getattr(function, part)
+    if not callable(function):
+        sys.exit(f"{name} in {file} is not a function")
+    value = function(**json.loads(encoded))
+    # Whole or not at all: the reader must not see half a result of a rank that was killed.
+    partial = Path(result_file + ".partial")
+    partial.write_text(json.dumps(value))
+    partial.replace(result_file)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Every rank is a process in a session of its own that writes to a file, so a full pipe cannot block it
 and killing it takes its children along. It is forked by a process that has imported the library and
-used none of it (`fork_server`). Nothing is pickled: the rank (`rank_process`) imports the test's file
+used none of it (`fork_server`). Nothing is pickled: the rank (`fork_server_main`) imports the test's file
 by path and calls a module-level function; arguments and the result are JSON. All ranks share one
 deadline; who is still running then has its stacks printed (SIGUSR1, faulthandler) before it is killed.
 """
@@ -30,7 +30,7 @@ _AFTER_FAILURE_S = 5.0
 #: How long a hung rank may take to print its stacks.
 _STACKS_S = 0.5
 _OUTPUT_LINES = 60
-#: Of another job; a rank that inherits one of them would try to join that job.
+#: Variables of another job; a rank that inherits one of them would try to join that job.
 _FOREIGN = ("OMPI_", "PMI_", "PMIX_", "SLURM_", "TORCHELASTIC_", "MASTER_", "GROUP_", "ROLE_")
 
 
@@ -163,9 +163,9 @@ def _environment(
         LOCAL_RANK=str(rank),
         LOCAL_WORLD_SIZE=str(world_size),
         DISTDBG_STORE=f"local://{folder}/store",
-        # Of this run alone; without it the ranks would make a token file in the user's home.
+        # A token of this run alone; without it the ranks would make a token file in the user's home.
         DISTDBG_TOKEN=hashlib.sha256(os.fsencode(folder)).hexdigest(),
-        # Of a test's ranks nobody looks at any agent; `env` may ask for one.
+        # Nobody looks at an agent of a test's ranks; `env` may ask for one.
         DISTDBG_AGENT="0",
         PYTHONPATH=python_path(environ),
         # For what a rank starts; its own BLAS is loaded already, with one thread.

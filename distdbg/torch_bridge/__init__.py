@@ -5,7 +5,6 @@ guarded.py    errors of ours end the watching, and not the program
 call_sites.py which lines are none of the program's
 training/     what DDP, FSDP and optimizers know of an op, told to the record
 store.py      a torch Store as ours
-reduce_op.py  torch's reduce ops as ours
 
 Importing this package costs nothing and imports no torch. `register()` makes "distdbg" known to torch; it
 runs by itself when torch is imported before or after this package is installed (entry point
@@ -17,7 +16,7 @@ hook           installs the tap when a program imports torch.distributed; costs 
                does
 job            one process of a torch job, watched
 tap            the ops of torch's groups, seen and checked where torch dispatches them
-world          A World of ours beside torch's groups
+world          a World of ours beside torch's groups
 """
 
 from __future__ import annotations

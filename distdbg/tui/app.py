@@ -32,19 +32,16 @@ from distdbg.tui import head
 from distdbg.tui.asking import Answered, ask_in_thread
 from distdbg.tui.attach import attach
 from distdbg.tui.cells import Filter
-from distdbg.tui.commands import CommandError, Commands
+from distdbg.tui.commands import CommandError, Commands, sort_next, table_of
 from distdbg.tui.frame import FrameApp
-from distdbg.tui.head import ranks_text as ranks_text
 from distdbg.tui.help import HelpPage
-from distdbg.tui.keys import KeyHint, keys_of
+from distdbg.tui.keys import KeyHint, keys_of, page_keys
 from distdbg.tui.leaving import leave_on_signals
 from distdbg.tui.line import Line
 from distdbg.tui.pace import PacedPalette
-from distdbg.tui.page_keys import page_keys
 from distdbg.tui.parts import NOBODY, RankRoles, parts_of
 from distdbg.tui.scrubber import SCRUB_KEYS, Scrubber
 from distdbg.tui.sheet import Sheet
-from distdbg.tui.sorting import sort_next, table_of
 from distdbg.tui.table import RowTable
 from distdbg.tui.terminal import theme_of
 from distdbg.tui.view import Page
@@ -61,8 +58,6 @@ _HINTS: Final = {
 
 
 class TopApp(FrameApp):
-    """The dashboard of one job."""
-
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(view.key, f"look('{view.title}')", view.title, tooltip=view.about)
@@ -70,10 +65,7 @@ class TopApp(FrameApp):
         ),
         Binding("colon", "command", "command", tooltip="type a command"),
         Binding(
-            "slash",
-            "filter",
-            "filter",
-            tooltip="filter by a regular expression; !x inverts it",
+            "slash", "filter", "filter", tooltip="filter by a regular expression; !x inverts it"
         ),
         Binding("S", "sort", "sort", tooltip="sort the table by the next column"),
         Binding("F", "faults", "faults", tooltip="show only faults, or all"),
@@ -140,9 +132,9 @@ class TopApp(FrameApp):
     def on_resize(self, event: events.Resize) -> None:
         width, height = event.size
         self.screen_stack[0].set_class(height < 12, "is-low")
-        if width < head.LEAST_WIDTH or height < head.LEAST_HEIGHT:
+        if width < head.MIN_WIDTH or height < head.MIN_HEIGHT:
             self.show_message(
-                f"{width}x{height} is small: {head.LEAST_WIDTH}x{head.LEAST_HEIGHT} shows more",
+                f"{width}x{height} is small: {head.MIN_WIDTH}x{head.MIN_HEIGHT} shows more",
                 "warning",
             )
         if self.trail:
@@ -186,7 +178,6 @@ class TopApp(FrameApp):
         self.draw()
 
     def draw(self) -> None:
-        """Draw all of it."""
         snapshot, now = self.snapshot, self.now()
         self.put("head", head.head_text(snapshot, now, self.feed.title))
         self.put("state", head.state_text(snapshot, now, self.parts))

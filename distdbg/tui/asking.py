@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 class Answered(Message, bubble=False):
-    """From another thread; `then` is to be called in that of the app."""
+    """An answer from another thread; `then` is to be called in that of the app."""
 
     def __init__(self, then: Callable[[], object]) -> None:
         super().__init__()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import Final
 
 from textual.app import SuspendNotSupported
 
@@ -20,20 +20,12 @@ from distdbg.tui.view import Dashboard
 _LEFT: Final = (-signal.SIGINT, 128 + signal.SIGINT)
 
 
-class TerminalApp(Dashboard, Protocol):
-    """A dashboard that can give its terminal away for a while."""
-
-    def suspend(self) -> contextlib.AbstractContextManager[None]:
-        """Step aside until the block ends."""
-        ...
-
-
 def attach_command(rank: int, address: str) -> list[str]:
     """What attaches to a rank of the job at this address."""
     return ["attach", "--rank", str(rank), address]
 
 
-def attach(app: TerminalApp, rank: int) -> None:
+def attach(app: Dashboard, rank: int) -> None:
     """Do it here, or say which command does it elsewhere."""
     address = app.feed.address
     if not app.feed.can_change or not address or app.snapshot.is_over:

@@ -49,7 +49,7 @@ _TONES: Final = {
 
 
 def tone_of(state: RankState) -> Tone:
-    """Of a rank of which no verdict speaks: who runs, waits, is busy or asleep is nothing to look at."""
+    """The tone of a rank that no verdict names: that one runs, waits or sleeps is nothing to look at."""
     return _TONES.get(state, Tone.PLAIN)
 
 

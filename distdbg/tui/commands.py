@@ -14,10 +14,12 @@ from textual.theme import Theme
 from distdbg.tui.cells import one_line
 from distdbg.tui.replayed import TimedFeed
 from distdbg.tui.scrubber import Scrubber
-from distdbg.tui.sorting import sort_by, table_of
+from distdbg.tui.table import RowTable
 from distdbg.tui.view import Dashboard
 from distdbg.tui.views import VIEWS
 from distdbg.view.feed import Action
+
+_NO_TABLE = "no table to sort here"
 
 
 class CommandError(Exception):
@@ -44,9 +46,7 @@ class CommandedApp(Dashboard, Protocol):
         """The line under the page of a replay."""
         ...
 
-    def look(self, title: str) -> None:
-        """Show a view."""
-        ...
+    def look(self, title: str) -> None: ...
 
     def narrow_to(self, text: str) -> None:
         """Filter the page; with no text, not any more."""
@@ -60,17 +60,11 @@ class CommandedApp(Dashboard, Protocol):
         """Do what could be typed behind `:`."""
         ...
 
-    def exit(self) -> None:
-        """Leave; the job goes on."""
-        ...
+    def exit(self) -> None: ...
 
-    def action_faults(self) -> None:
-        """Show only faults, or all."""
-        ...
+    def action_faults(self) -> None: ...
 
-    def action_help(self) -> None:
-        """Show all keys and commands."""
-        ...
+    def action_help(self) -> None: ...
 
 
 def _nothing(app: CommandedApp) -> Sequence[str]:
@@ -271,8 +265,6 @@ COMMANDS: tuple[Command, ...] = (
 
 
 class Commands:
-    """The commands of one app."""
-
     def __init__(self, app: CommandedApp) -> None:
         self._app = app
 
@@ -327,7 +319,7 @@ class Commands:
         return [f"{name} {one}" for one in fitting if one.startswith(rest) and one != rest]
 
     def fitting_text(self, fitting: Sequence[str], width: int) -> Content:
-        """For the footer while a command is typed: what fits, and what the first of them does."""
+        """The footer while a command is typed: what fits, and what the first of them does."""
         names = [text.strip() for text in fitting]
         if not names:
             return Content.styled("no match; enter shows why, esc closes", "$text-muted")
@@ -355,3 +347,34 @@ class Commands:
 def _ends(command: Command) -> bool:
     """Whether the name is all that has to be typed."""
     return not command.argument or command.argument.startswith("[")
+
+
+def table_of(app: Dashboard) -> RowTable | None:
+    """The table of the page, where it is one."""
+    found = app.trail[-1].first_focus() if app.trail else None
+    return found if isinstance(found, RowTable) else None
+
+
+def sort_next(app: Dashboard) -> None:
+    """Sort by the next column; after the last one in the usual order."""
+    table = table_of(app)
+    if table is None:
+        app.show_message(_NO_TABLE, "warning")
+        return
+    table.action_sort(1)
+    at = table.sorted_by
+    app.show_message("in default order" if at is None else f"sorted by {table.columns[at].title}")
+
+
+def sort_by(app: Dashboard, title: str, *, is_inverted: bool = False) -> str:
+    """Sort by the column of this title, or how it begins; what was wrong with it, or ''."""
+    table = table_of(app)
+    if table is None:
+        return _NO_TABLE
+    names = [name for name in table.sortable if name.startswith(title)]
+    if title and title not in names and len(names) != 1:
+        return f"no column {title!r}: {', '.join(table.sortable)}"
+    name = title if not title or title in names else names[0]
+    table.sort_by(name, is_inverted=is_inverted)
+    app.show_message(f"sorted by {name}" if name else "in default order")
+    return ""

@@ -24,9 +24,8 @@ from textual.widgets import Static
 
 from distdbg.errors import InternalError
 from distdbg.tui.cells import one_line
-from distdbg.tui.line import Line
+from distdbg.tui.line import Line, Question
 from distdbg.tui.pace import PacedScreen, RedrawPace
-from distdbg.tui.question import Question
 from distdbg.tui.scrubber import Scrubber
 from distdbg.tui.trouble import TroubleLog, TroublePage
 from distdbg.tui.view import Page, View
@@ -34,12 +33,10 @@ from distdbg.tui.view import Page, View
 #: How long a message stays in place of the footer.
 _SAID_S: Final = 6.0
 #: What pages that fail again and again may do before the app gives up.
-_MOST_FAILURES: Final = 50
+_MAX_FAILURES: Final = 50
 
 
 class FrameApp(App[None]):
-    """What is around the pages."""
-
     TITLE = "distdbg top"
     ENABLE_COMMAND_PALETTE = True
     CSS = """
@@ -173,7 +170,7 @@ class FrameApp(App[None]):
     def page_failed(self, error: BaseException) -> None:
         """Put a page that says so in the place of the one that is looked at."""
         self._failures += 1
-        if not self.trail or self._failures > _MOST_FAILURES:
+        if not self.trail or self._failures > _MAX_FAILURES:
             self.give_up(error)
             return
         page = self.trail[-1]

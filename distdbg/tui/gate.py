@@ -41,7 +41,6 @@ class Gate:
 
     @property
     def url(self) -> str:
-        """What is printed."""
         return f"http://127.0.0.1:{self.port}/?token={self.token}"
 
     @property

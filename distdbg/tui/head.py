@@ -2,23 +2,28 @@
 
 Every line is cut to the width that it is given; what matters most comes first, or stays when there is no
 room for the rest. What can be clicked carries the action that a key would do.
+
+A verdict is made now and then, and its words say how long things had lasted then. Where ranks wait for one
+that may still come, the headline is therefore made from the rows: their state, and how long they have waited.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from textual.content import Content
 from textual.style import Style
 
-from distdbg.errors import format_ranks
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
+from distdbg.record.rank_state import RankState
+from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Tone, age, one_line
-from distdbg.tui.headline import headline
 from distdbg.tui.keys import KeyHint, fit
 from distdbg.tui.parts import NOBODY, RankRoles
-from distdbg.view.snapshot import FeedLink, Snapshot
+from distdbg.tui.verdict import root_of
+from distdbg.view.snapshot import FeedLink, RankRow, Snapshot
 
 #: What the theme calls the colour of a tone.
 STYLES: Final = {
@@ -43,8 +48,15 @@ _ORDER: Final = (
     Tone.FAULT, Tone.WARN, Tone.VICTIM, Tone.ACCENT, Tone.TITLE, Tone.GOOD, Tone.PLAIN, Tone.MUTED,
 )  # fmt: skip
 #: Below this nothing is promised, but all is tried.
-LEAST_WIDTH: Final = 80
-LEAST_HEIGHT: Final = 24
+MIN_WIDTH: Final = 80
+MIN_HEIGHT: Final = 24
+
+
+#: What is found of ranks that others wait for and that are alive.
+_WAITED_FOR: Final = (FindingKind.STALL, FindingKind.STUCK_RANK)
+_TONES: Final = {
+    Severity.ERROR: Tone.FAULT, Severity.WARNING: Tone.WARN, Severity.NOTE: Tone.VICTIM
+}  # fmt: skip
 
 
 def head_text(snapshot: Snapshot, now: float, title: str) -> Content:
@@ -165,7 +177,38 @@ def clickable(text: str, action: str, style: str) -> Content:
     return content.stylize(style) if style else content
 
 
-def ranks_text(ranks: Iterable[int]) -> str:
-    """'rank 3', 'ranks 0-2'."""
-    text = format_ranks(list(ranks))
-    return f"rank {text}" if text.isdecimal() else f"ranks {text}"
+def headline(snapshot: Snapshot, parts: RankRoles, now: float) -> tuple[str, Tone]:
+    """The words, and how bad it is; '' while nothing is wrong."""
+    if not snapshot.lines:
+        return "", Tone.PLAIN
+    root = root_of(snapshot.verdict)
+    text = _waiting(snapshot, parts, root, now) if root is not None else ""
+    tone = _TONES[root.severity] if root is not None else Tone.FAULT
+    return text or one_line(snapshot.lines[0]), tone
+
+
+def _waiting(snapshot: Snapshot, parts: RankRoles, root: Finding, now: float) -> str:
+    """'rank 2 is asleep at slp.py:6 (load); ranks 0-1,3 have waited 12 s for it'; '' if no row says so."""
+    causes = [row for rank in sorted(parts.causes) if (row := snapshot.ranks.get(rank)) is not None]
+    waiting = [
+        row for rank in sorted(parts.victims) if (row := snapshot.ranks.get(rank)) is not None
+    ]
+    if root.kind not in _WAITED_FOR or len(causes) != 1 or not waiting:
+        return ""
+    cause = causes[0]
+    if cause.state.is_over or any(row.state is not RankState.WAITING for row in waiting):
+        return ""
+    since = age(now - min(row.state_at for row in waiting))
+    verb = "has" if len(waiting) == 1 else "have"
+    # The cause first: on a narrow screen the rest is cut.
+    text = (
+        f"rank {cause.rank} is {_doing(cause)}; "
+        f"{ranks_text([row.rank for row in waiting])} {verb} waited {since} for it"
+    )
+    return text + (f" in {one_line(waiting[0].op)}" if waiting[0].op else "")
+
+
+def _doing(row: RankRow) -> str:
+    """'asleep at slp.py:6 (load)'."""
+    where = f" at {one_line(row.site)}" if row.site else ""
+    return f"{row.state}{where}"

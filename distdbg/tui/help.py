@@ -9,14 +9,14 @@ from textual.binding import BindingType
 
 from distdbg.tui.cells import Cell, Tone
 from distdbg.tui.commands import Commands
-from distdbg.tui.keys import keys_of
+from distdbg.tui.cursor_view import CursorView
+from distdbg.tui.keys import is_there, keys_of, page_keys
 from distdbg.tui.line import Line
-from distdbg.tui.page_keys import KeyedApp, is_there, page_keys
 from distdbg.tui.table import RowTable, TableColumn
-from distdbg.tui.view import TablePage
+from distdbg.tui.view import Dashboard, TablePage
 
 
-class DocumentedApp(KeyedApp, Protocol):
+class DocumentedApp(Dashboard, Protocol):
     """The app whose keys and commands are told (app.py)."""
 
     BINDINGS: ClassVar[list[BindingType]]
@@ -43,7 +43,7 @@ class HelpPage(TablePage):
                 rows.append((f"in {page.crumb}", "", Tone.TITLE))
                 rows += [(key.name, key.about, Tone.ACCENT) for key in keys]
         rows += section("everywhere", [b for b in top.BINDINGS if is_there(top, *keys_of([b]))])
-        rows += section("in a table", RowTable.BINDINGS)
+        rows += section("in a table", [*CursorView.BINDINGS, *RowTable.BINDINGS])
         rows += section("while a line is typed", Line.BINDINGS)
         rows.append(("behind :", "", Tone.TITLE))
         return rows + [

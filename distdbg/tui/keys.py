@@ -8,10 +8,14 @@ left out at the end, so the most important comes first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from textual.binding import Binding, BindingType
+
+from distdbg.tui.sheet import Sheet
+from distdbg.tui.table import RowTable
+from distdbg.tui.view import Dashboard, Page
 
 _NAMES: Final = {
     "colon": ":",
@@ -40,7 +44,11 @@ _MOVING: Final = frozenset(
     ("up", "down", "left", "right", "pageup", "pagedown", "home", "end", "tab")
 )
 #: What a footer takes for a word; a longer description is none.
-_MOST_WORD: Final = 16
+_MAX_WORD: Final = 16
+
+
+#: Actions of the app that change the job.
+_CHANGES: Final = frozenset(("pause", "attach"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +67,6 @@ class KeyHint:
 
     @property
     def short(self) -> str:
-        """One name for it."""
         return self.name.split("  ")[0]
 
     @property
@@ -89,7 +96,7 @@ def keys_of(bindings: Iterable[BindingType]) -> list[KeyHint]:
         else:
             key, action = binding[0], binding[1]
             word = about = binding[2] if len(binding) == 3 else ""
-        if len(word) > _MOST_WORD or not word:
+        if len(word) > _MAX_WORD or not word:
             word = action.partition("(")[0].replace("_", " ")
         keys.append(KeyHint(key_name(key), word, about or word, action, key.split(",")[0].strip()))
     return keys
@@ -103,3 +110,23 @@ def fit(words: Sequence[tuple[str, str]], width: int, gap: int = 2) -> int:
         if left < 0:
             return count
     return len(words)
+
+
+def is_there(app: Dashboard, key: KeyHint) -> bool:
+    """Whether the help has this key of the app: what changes the job is not for who only reads."""
+    name = key.action.partition("(")[0]
+    return bool(app.check_action(name, ())) and not (app.is_readonly and name in _CHANGES)
+
+
+def page_keys(page: Page) -> list[KeyHint]:
+    """The keys of a page and of what is alone of its kind in it, but for those it may not use now."""
+    keys = []
+    widget = page.first_focus()
+    bindings = [*page.BINDINGS]
+    if not isinstance(widget, Page | RowTable | Sheet):
+        bindings += widget.BINDINGS
+    for key in keys_of(bindings):
+        name = key.action.partition("(")[0]
+        if page.check_action(name, ()) and not (page.top.is_readonly and name in page.changes):
+            keys.append(replace(key, action=f"press({key.key!r})"))
+    return keys

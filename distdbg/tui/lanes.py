@@ -19,8 +19,6 @@ from distdbg.view.snapshot import Bar
 
 
 class ColourFamily(IntEnum):
-    """Kinds that have one colour."""
-
     OTHER = 1
     REDUCE = 2
     GATHER = 3
@@ -64,15 +62,13 @@ _LETTERS: Final = {
 _FAMILIES: Final = {kind: family << _BITS for kind, family in KINDS.items()}
 _OTHER: Final = ColourFamily.OTHER << _BITS
 #: Shorter names would tell nothing.
-_LEAST_NAME: Final = 8
+_MIN_NAME: Final = 8
 
 
 class StyledRun(NamedTuple):
-    """Letters of one style."""
-
     text: str
     family: int = 0
-    """Of the letters; 0: nothing is there."""
+    """The family of the letters; 0: nothing is there."""
     behind: int = 0
     """Family of what is behind them: the right half of a letter whose left half is of another."""
     mark: str = ""
@@ -101,7 +97,6 @@ class Window:
         return self.half(at) // 2
 
     def time(self, letter: float) -> float:
-        """Of the middle of a letter."""
         return self.begin + (letter + 0.5) * 2 * self.per_half
 
 
@@ -186,7 +181,7 @@ def _names(
         for low, high, what in ((middle, last, MOVES), (first, middle, WAITS)):
             left, right = (low + 1) // 2, high // 2
             room = right - left - 2
-            if room < _LEAST_NAME or room < len(bar.name):
+            if room < _MIN_NAME or room < len(bar.name):
                 continue
             if halves[low:high].count(family | what) == high - low:
                 found.append((left + 1, bar.name, family >> _BITS, what == MOVES))
@@ -235,7 +230,7 @@ def _letter(left: int, right: int) -> tuple[str, tuple[int, int, str]]:
     letter = _LETTERS[left & _WHAT, right & _WHAT]
     if left & right & _WHAT == MOVES and left != right:
         return "▌", (left >> _BITS, right >> _BITS, "")
-    # Of two the one that moves has the colour, else the left one.
+    # The one of two that moves gives the colour, else the left one.
     main = right if (left & _WHAT) < (right & _WHAT) else left
     return letter, (main >> _BITS, 0, "")
 

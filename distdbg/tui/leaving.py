@@ -16,7 +16,7 @@ from textual.app import App
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 #: How long it may take: a terminal that is gone takes no more words.
-_MOST_S: Final = 2.0
+_MAX_S: Final = 2.0
 
 
 def leave_on_signals(app: App[Any]) -> None:
@@ -32,7 +32,7 @@ def leave_on_signals(app: App[Any]) -> None:
 
 
 def _leave(app: App[Any], code: int) -> None:
-    hurry = threading.Timer(_MOST_S, os._exit, (code,))
+    hurry = threading.Timer(_MAX_S, os._exit, (code,))
     hurry.daemon = True
     hurry.start()
     app.exit(return_code=code)

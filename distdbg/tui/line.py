@@ -4,7 +4,8 @@
     up, down        previous and next lines
     enter, esc      run, cancel
 
-It knows neither commands nor filters: its owner supplies the completions.
+It knows neither commands nor filters: its owner supplies the completions. Question: y or n, before something
+happens that cannot be taken back.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
+from textual import events
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.message import Message
 from textual.suggester import Suggester
-from textual.widgets import Input
+from textual.widgets import Input, Static
+
+from distdbg.tui.cells import one_line
 
 Completer = Callable[[str], Sequence[str]]
 """For what is typed: all of the line as it could be, the most likely first."""
-_MOST_KEPT: Final = 100
+_MAX_KEPT: Final = 100
 
 
 class Line(Input):
@@ -35,8 +40,6 @@ class Line(Input):
     ]
 
     class Done(Message):
-        """Enter."""
-
         def __init__(self, kind: str, text: str) -> None:
             super().__init__()
             self.kind = kind
@@ -87,7 +90,7 @@ class Line(Input):
         if text in history:
             history.remove(text)
         history.append(text)
-        del history[:-_MOST_KEPT]
+        del history[:-_MAX_KEPT]
 
     async def action_submit(self) -> None:
         text = self.value.strip()
@@ -140,3 +143,42 @@ class _FromLine(Suggester):
 
 def _nothing(text: str) -> Sequence[str]:
     return ()
+
+
+class Question(Static, can_focus=True):
+    """Where the footer is; y is yes, any other key is no."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(markup=False, **more)
+        self._then: Callable[[], None] | None = None
+        self._after: Callable[[], None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._then is not None
+
+    def open(self, text: str, then: Callable[[], None], after: Callable[[], None]) -> None:
+        """Do `then` when the answer is yes; `after` whatever it is."""
+        self._then, self._after = then, after
+        self.update(
+            Content.styled(f"{one_line(text)}  ", "bold $text-warning") + Content("y yes  n no")
+        )
+        self.add_class("is-open")
+        self.focus()
+
+    def on_key(self, event: events.Key) -> None:
+        event.stop()
+        event.prevent_default()
+        self._close(event.key in ("y", "Y"))
+
+    def on_blur(self) -> None:
+        self._close(False)
+
+    def _close(self, is_yes: bool) -> None:
+        then, after = self._then, self._after
+        self._then = self._after = None
+        self.remove_class("is-open")
+        if after is not None:
+            after()
+        if is_yes and then is not None:
+            then()

@@ -9,6 +9,7 @@ The app runs without a screen until its feed has something to show, and is drawn
 from __future__ import annotations
 
 import asyncio
+import html
 import re
 import time
 from collections.abc import Callable
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from distdbg.errors import UsageError
-from distdbg.tui.picture import plain_picture
 from distdbg.tui.replayed import TimedFeed
 from distdbg.view.snapshot import FeedLink, Snapshot
 
@@ -34,14 +34,17 @@ ANSWERS_S: Final = 10.0
 #: How long the verdict of a replay may take; that of a very large run does.
 _VERDICT_S: Final = 20.0
 _POLL_S: Final = 0.02
-_LEAST: Final = (20, 6)
-_MOST: Final = (1000, 500)
+_MIN: Final = (20, 6)
+_MAX: Final = (1000, 500)
+
+
+_FONT = re.compile(r"\s*@font-face \{.*?\}\s*", re.DOTALL)
+_ID = re.compile(r"terminal-\d+-")
+_TEXT = re.compile(r'<text [^>]*?x="([\d.]+)" y="([\d.]+)"[^>]*>(.*?)</text>', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class ScreenFrame:
-    """What was on the screen."""
-
     text: str
     """Lines without colours, and without blanks at their ends."""
     ansi: str
@@ -56,11 +59,9 @@ def parse_size(text: str) -> tuple[int, int]:
     if found is None:
         raise UsageError(f"--size {text}: expected columns and lines", hint="--size 120x40")
     size = int(found[1]), int(found[2])
-    for part, least, most in zip(size, _LEAST, _MOST, strict=True):
+    for part, least, most in zip(size, _MIN, _MAX, strict=True):
         if not least <= part <= most:
-            raise UsageError(
-                f"--size {text}: from {_LEAST[0]}x{_LEAST[1]} to {_MOST[0]}x{_MOST[1]}"
-            )
+            raise UsageError(f"--size {text}: from {_MIN[0]}x{_MIN[1]} to {_MAX[0]}x{_MAX[1]}")
     return size
 
 
@@ -128,7 +129,7 @@ async def _until(is_so: Callable[[], bool], limit_s: float) -> None:
 
 
 def _frame(app: TopApp, *, picture: bool) -> ScreenFrame:
-    """As `App.export_screenshot` does it; textual has no public name for the lines of a screen."""
+    """Take the frame as `App.export_screenshot` does; textual has no public name for a screen's lines."""
     from rich.color import ColorSystem
 
     strips = app.screen._compositor.render_strips()
@@ -145,3 +146,21 @@ def _frame(app: TopApp, *, picture: bool) -> ScreenFrame:
     if picture:
         svg = plain_picture(app.export_screenshot(title=f"distdbg top {app.feed.title}"))
     return ScreenFrame(plain, coloured, svg)
+
+
+def plain_picture(svg: str) -> str:
+    """What `App.export_screenshot` gives, without foreign fonts and without a number in each name."""
+    text = _FONT.sub("\n", svg).replace("Fira Code", "DejaVu Sans Mono")
+    return (
+        "\n".join(line.rstrip() for line in _ID.sub("t-", text).splitlines() if line.strip()) + "\n"
+    )
+
+
+def lines_of(svg: str) -> list[str]:
+    """The text of a picture, line by line, from the top; what is of one line stands in its order."""
+    lines: dict[float, list[tuple[float, str]]] = {}
+    for x, y, text in _TEXT.findall(svg):
+        lines.setdefault(float(y), []).append((float(x), html.unescape(text).replace("\xa0", " ")))
+    return [
+        "".join(text for _, text in sorted(parts)).rstrip() for _, parts in sorted(lines.items())
+    ]

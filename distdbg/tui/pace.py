@@ -14,21 +14,18 @@ from typing import Any, Final, Protocol, cast
 from textual.command import CommandPalette
 from textual.screen import Screen
 
-MOST_PER_S: Final = 10
+MAX_PER_S: Final = 10
 
 
 class RedrawPace:
-    """When something may be drawn."""
-
     def __init__(
-        self, between_s: float = 1 / MOST_PER_S, clock: Callable[[], float] = time.monotonic
+        self, between_s: float = 1 / MAX_PER_S, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.between_s = between_s
         self._clock = clock
         self._last = -1e9
 
     def is_free(self) -> bool:
-        """Whether it is time."""
         return self._clock() - self._last >= self.between_s
 
     def take(self) -> bool:

@@ -24,7 +24,7 @@ MARK: Final = "!"
 
 @dataclass(frozen=True, slots=True)
 class RankRoles:
-    """Who has which part in what is wrong."""
+    """The causes and the victims of what is wrong."""
 
     causes: frozenset[int] = frozenset()
     victims: frozenset[int] = frozenset()
@@ -65,7 +65,7 @@ NOBODY: Final = RankRoles()
 
 
 def parts_of(snapshot: Snapshot) -> RankRoles:
-    """By the root cause of the verdict; nobody has a part while the headline is silent."""
+    """The roles by the root cause of the verdict; nobody has one while the headline is silent."""
     root = root_of(snapshot.verdict)
     if root is None or not snapshot.lines:
         return NOBODY

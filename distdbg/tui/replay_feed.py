@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,19 +22,17 @@ from distdbg.diagnose.finding import Edge, Finding, Severity, Verdict
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.verdict import diagnose_with_waits
-from distdbg.errors import DistError, UsageError
+from distdbg.errors import DistError
 from distdbg.record.rank_state import RankState
 from distdbg.render.short import short_lines
 from distdbg.tui.replay.bars import Bars
 from distdbg.tui.replay.details import op_detail, rank_detail, stacks_at
-from distdbg.tui.replay.marks import stops_in, stops_of
-from distdbg.tui.replay.moments import Moments
+from distdbg.tui.replay.moments import Moments, stops_in, stops_of
 from distdbg.tui.replay.ops import op_rows
 from distdbg.tui.replay.ranks import group_reports, rank_row
-from distdbg.tui.replayed import ReplayMark
-from distdbg.view.feed import Action, Topic
-from distdbg.view.groups import group_rows
-from distdbg.view.hosts import host_rows
+from distdbg.tui.replayed import PastFeed, PastLog, ReplayMark
+from distdbg.view.feed import Topic
+from distdbg.view.groups import group_rows, host_rows
 from distdbg.view.snapshot import (
     Bar,
     FeedLink,
@@ -51,14 +48,14 @@ from distdbg.view.snapshot import (
 from distdbg.view.waits import wait_rows
 
 #: With more ranks their rows are made in the thread.
-_MOST_AT_ONCE: Final = 300
+_MAX_AT_ONCE: Final = 300
 #: With more ops the verdict of a moment is made when somebody asks.
-_MOST_DIAGNOSED: Final = 300_000
+_MAX_DIAGNOSED: Final = 300_000
 #: How long the moment has to stay before costly things are made for it.
 _REST_S: Final = 0.12
 #: A wait this long is worth a word.
 _LONG_S: Final = 1.0
-_MOST_KEPT: Final = 64
+_MAX_KEPT: Final = 64
 #: A double has no room for nanoseconds of unix time: what happened at a moment is to be seen at it.
 _ROUND_NS: Final = 256
 _CLOSE_S: Final = 5.0
@@ -73,11 +70,8 @@ class _Told:
     waits: tuple[Edge, ...] = ()
 
 
-class ReplayFeed:
+class ReplayFeed(PastFeed):
     """Implements Feed and Replayed over one session."""
-
-    can_change: Final = False
-    address: Final = ""
 
     def __init__(
         self,
@@ -92,11 +86,9 @@ class ReplayFeed:
         self._moments = Moments(session)
         self._bars = Bars(self._moments)
         self._read_log = read_log
-        self._lines: list[LogRow] | None = None
-        self._line_times: list[float] = []
-        self._log: tuple[int, Sequence[LogRow]] = (-1, ())
+        self._log: PastLog | None = None
         self._times = self._moments.times()
-        self._is_big = sum(len(log.ops) for log in session.ranks.values()) > _MOST_DIAGNOSED
+        self._is_big = sum(len(log.ops) for log in session.ranks.values()) > _MAX_DIAGNOSED
         self._stops: tuple[ReplayMark, ...] = ()
         self._topics: frozenset[Topic] = frozenset()
         self._told: OrderedDict[int, _Told] = OrderedDict()
@@ -138,12 +130,7 @@ class ReplayFeed:
         return {rank: self._bars.of(rank, first, last) for rank in ranks}
 
     def log(self) -> Sequence[LogRow]:
-        if self._lines is None:
-            return ()
-        count = bisect_right(self._line_times, self._at_ns / 1e9)
-        if count != self._log[0]:
-            self._log = count, self._lines[:count]
-        return self._log[1]
+        return self._log.until(self._at_ns / 1e9) if self._log is not None else ()
 
     def op(self, key: OpKey) -> OpDetail | None:
         return op_detail(self._moments, key, self._at_ns)
@@ -153,9 +140,6 @@ class ReplayFeed:
 
     def stacks(self, ranks: Sequence[int] | None, native: bool) -> Stacks:
         return stacks_at(self._moments, ranks, self._at_ns)
-
-    def do(self, action: Action, **words: object) -> str:
-        raise UsageError(f"{action}: a replay cannot be changed")
 
     def close(self) -> None:
         with self._changed:
@@ -199,7 +183,7 @@ class ReplayFeed:
             self._at_ns = at_ns
             self._moved_at = time.monotonic()
             self._changed.notify_all()
-            if len(self.session.ranks) <= _MOST_AT_ONCE:
+            if len(self.session.ranks) <= _MAX_AT_ONCE:
                 self._snapshot = self._with_known(self._ranks_at(at_ns, self._snapshot))
 
     def _ranks_at(self, at_ns: int, before: Snapshot) -> Snapshot:
@@ -235,7 +219,7 @@ class ReplayFeed:
         )
 
     def _with_known(self, snapshot: Snapshot) -> Snapshot:
-        """With what was made for this moment already."""
+        """Add what was made for this moment already."""
         told = self._told.get(self._at_ns)
         if told is not None:
             waits = wait_rows(told.waits, told.verdict, snapshot.ranks)
@@ -263,7 +247,7 @@ class ReplayFeed:
             try:
                 if (shown_ns, shown_topics) != (at_ns, topics):
                     shown_ns, shown_topics = at_ns, topics
-                    if len(self.session.ranks) > _MOST_AT_ONCE:
+                    if len(self.session.ranks) > _MAX_AT_ONCE:
                         self._publish(at_ns, self._ranks_at(at_ns, self._snapshot))
                 elif rested < _REST_S:
                     with self._changed:
@@ -281,7 +265,7 @@ class ReplayFeed:
     def _missing(self, at_ns: int, topics: frozenset[Topic]) -> str:
         if Topic.OPS in topics and at_ns not in self._ops:
             return "ops"
-        if Topic.LOG in topics and self._lines is None:
+        if Topic.LOG in topics and self._log is None:
             return "log"
         is_wanted = not self._is_big or at_ns in (self._times[1], self._asked_ns)
         return "verdict" if is_wanted and at_ns not in self._told else ""
@@ -292,15 +276,14 @@ class ReplayFeed:
                 self._keep(self._ops, at_ns, op_rows(self._moments, at_ns))
             case "log":
                 lines = list(self._read_log() if self._read_log is not None else self._said())
-                self._line_times = _times_of(lines)
-                self._lines = lines
+                self._log = PastLog(lines)
             case "verdict":
                 self._keep(self._told, at_ns, self._diagnose(at_ns))
         self._publish(at_ns, replace(self._snapshot))
 
     def _keep(self, kept: OrderedDict[int, Any], at_ns: int, value: object) -> None:
         kept[at_ns] = value
-        while len(kept) > _MOST_KEPT:
+        while len(kept) > _MAX_KEPT:
             # That of the end is the costly one.
             kept.pop(next(key for key in kept if key != self._times[1]))
 
@@ -335,15 +318,6 @@ class ReplayFeed:
             for line in self.session.lines
         ]
         return sorted(rows, key=lambda row: row.at or 0.0)
-
-
-def _times_of(lines: Sequence[LogRow]) -> list[float]:
-    """When each had come, never earlier than the one before it."""
-    found, last = [], 0.0
-    for line in lines:
-        last = max(last, line.at or 0.0)
-        found.append(last)
-    return found
 
 
 def _is_worth_a_word(verdict: Verdict, at_ns: int) -> bool:

@@ -1,10 +1,16 @@
-"""Replayed: what a feed of the past can do beside `Feed`."""
+"""Feeds of the past: what they can do beside `Feed`, and what they do alike."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from itertools import accumulate
+from typing import Final, Protocol, runtime_checkable
+
+from distdbg.errors import UsageError
+from distdbg.view.feed import Action
+from distdbg.view.snapshot import LogRow
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,3 +42,30 @@ class TimedFeed(Protocol):
     def request_verdict(self) -> None:
         """Diagnose the moment that is shown, whatever it takes."""
         ...
+
+
+class PastFeed:
+    """A feed whose job nobody can change any more."""
+
+    can_change: Final = False
+    address: Final = ""
+
+    def do(self, action: Action, **words: object) -> str:
+        raise UsageError(f"{action}: a replay cannot be changed")
+
+
+class PastLog:
+    """Lines that ranks have printed, in the order of time."""
+
+    def __init__(self, lines: Sequence[LogRow]) -> None:
+        self._lines = lines
+        #: When each had come, never earlier than the one before it.
+        self._times = list(accumulate((line.at or 0.0 for line in lines), max))
+        self._shown: tuple[int, Sequence[LogRow]] = (0, ())
+
+    def until(self, at: float) -> Sequence[LogRow]:
+        """Those that had come; the same object as long as there are no others."""
+        count = bisect_right(self._times, at)
+        if count != self._shown[0]:
+            self._shown = count, self._lines[:count]
+        return self._shown[1]

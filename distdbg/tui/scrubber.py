@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final, Protocol, cast
+from typing import ClassVar, Final, cast
 
 from rich.segment import Segment
 from rich.style import Style
@@ -19,14 +19,13 @@ from textual.widget import Widget
 from distdbg.tui.cells import one_line, shorten
 from distdbg.tui.replayed import ReplayMark, TimedFeed
 from distdbg.tui.time_axis import moment
-from distdbg.view.feed import Feed
-from distdbg.view.snapshot import Snapshot
+from distdbg.tui.view import Dashboard
 
 _FRAME_S: Final = 0.1
 #: A step of a feed that does not know when things happen.
 _STEPS: Final = 200
-_LEAST_SPEED: Final = 1e-4
-_MOST_SPEED: Final = 1e4
+_MIN_SPEED: Final = 1e-4
+_MAX_SPEED: Final = 1e4
 #: Key, what `Scrubber.move` does, by how much, the word for the footer, and the sentence for the help.
 SCRUB_KEYS: Final = (
     ("right_square_bracket", "step", 1, "step", "replay: to the next op that begins or ends"),
@@ -43,21 +42,6 @@ SCRUB_KEYS: Final = (
 _LEFT: Final = 20
 #: From this width on what happened there is told beside the bar.
 _WIDE: Final = 90
-
-
-class MovableApp(Protocol):
-    """The app whose feed can be at another moment (app.py)."""
-
-    feed: Feed
-    snapshot: Snapshot
-
-    def tick(self) -> None:
-        """Look at the feed; draw what is new."""
-        ...
-
-    def show_message(self, text: str, severity: str = "information") -> None:
-        """Tell the person something, in the last line, for a few seconds."""
-        ...
 
 
 class Scrubber(Widget):
@@ -88,8 +72,8 @@ class Scrubber(Widget):
         self.speed = 1.0
 
     @property
-    def top(self) -> MovableApp:
-        return cast(MovableApp, self.app)
+    def top(self) -> Dashboard:
+        return cast(Dashboard, self.app)
 
     @property
     def is_playing(self) -> bool:
@@ -119,7 +103,6 @@ class Scrubber(Widget):
                 self.play()
 
     def seek(self, at: float) -> None:
-        """Show this moment."""
         times = self.top.feed.span()
         if times is None:
             return
@@ -129,7 +112,7 @@ class Scrubber(Widget):
         self.refresh()
 
     def step(self, by: int) -> None:
-        """So many things further, or back; of a feed that knows of none, so many parts of it all."""
+        """Go so many things further, or back; where a feed knows of none, so many parts of it all."""
         feed, times = self.top.feed, self.top.feed.span()
         if times is None:
             return
@@ -147,14 +130,14 @@ class Scrubber(Widget):
         self.seek(at)
 
     def jump(self, by: int) -> None:
-        """To the next thing that went wrong, or the last one before."""
+        """Go to the next thing that went wrong, or the last one before."""
         self.stop()
         others = [stop.at for stop in self._stops() if (stop.at - self._at) * by > 1e-6]
         if others:
             self.seek(min(others) if by > 0 else max(others))
 
     def to_end(self, is_last: bool) -> None:
-        """To the first or the last moment."""
+        """Go to the first or the last moment."""
         times = self.top.feed.span()
         self.stop()
         if times is not None:
@@ -175,7 +158,6 @@ class Scrubber(Widget):
         self.refresh()
 
     def stop(self) -> None:
-        """Stand."""
         if self._timer is not None:
             self._timer.stop()
             self._timer = None
@@ -183,7 +165,7 @@ class Scrubber(Widget):
 
     def set_speed(self, speed: float) -> None:
         """Seconds of the run in one second."""
-        self.speed = min(max(speed, _LEAST_SPEED), _MOST_SPEED)
+        self.speed = min(max(speed, _MIN_SPEED), _MAX_SPEED)
         self.refresh()
 
     def _run_on(self) -> None:

@@ -12,17 +12,15 @@ from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.binding import BindingType
 from textual.geometry import Size
 from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from distdbg.tui.cells import Cell, Filter, Tone
-from distdbg.tui.table import MOVES, PAD, RowTable
-from distdbg.tui.tones import part_style
+from distdbg.tui.cursor_view import CursorView
+from distdbg.tui.table import PAD
 from distdbg.tui.wrapped import Row, wrap
 
 #: Half a screen of a small terminal.
@@ -54,7 +52,6 @@ def line(*parts: str | Cell, key: Hashable | None = None, hang: int = 0) -> Shee
 
 
 def title(text: str) -> SheetLine:
-    """What heads the lines under it."""
     return SheetLine((Cell(text, Tone.TITLE),), is_title=True)
 
 
@@ -91,16 +88,13 @@ def narrowed(lines: Sequence[SheetLine], only: Filter | None, only_faults: bool)
     return shown
 
 
-class Sheet(ScrollView, can_focus=True):
+class Sheet(CursorView):
     """Lines, one of them under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *MOVES,
         ("left", "sideways(-1)", "to the left"),
         ("right", "sideways(1)", "to the right"),
     ]
-    COMPONENT_CLASSES: ClassVar[set[str]] = RowTable.COMPONENT_CLASSES
-    DEFAULT_CSS = RowTable.DEFAULT_CSS.replace("RowTable", "Sheet")
 
     class Chosen(Message):
         """Enter, or a second click, on a line that has a key."""
@@ -113,26 +107,17 @@ class Sheet(ScrollView, can_focus=True):
     def __init__(self, *, wraps: bool = True, id: str | None = None) -> None:
         super().__init__(id=id)
         self._wraps = wraps
-        self._all: Sequence[SheetLine] = ()
         self.lines: list[SheetLine] = []
         """What is to be seen."""
-        self.filter: Filter | None = None
-        self.only_faults = False
-        self.nothing = ""
-        """What an empty sheet says."""
-        self._said = ""
-        self._at = 0
         self._left = 0
         self._rows: list[tuple[int, Row]] = []
-        self._styles: dict[tuple[bool, Tone], Style] = {}
         self._is_new = True
         self._first: list[int] = []
-        """Of each line, its first row."""
+        """The first row of each line."""
 
     # ------------------------------------------------------------------------------- what is shown
 
     def show(self, lines: Sequence[SheetLine], nothing: str = "") -> None:
-        """Show these lines."""
         self.nothing = nothing
         if (lines is self._all or lines == self._all) and nothing == self._said:
             return
@@ -198,40 +183,20 @@ class Sheet(ScrollView, can_focus=True):
                 said = list(wrap((Cell(self._why_nothing(), Tone.MUTED),), width - PAD - 1, 0))
                 if y < len(said):
                     return self._strip(said[y], False)
-            return Strip.blank(width, self._style(False, Tone.PLAIN))
+            return Strip.blank(width, self._style("", Tone.PLAIN))
         owner, cells = self._rows[at]
-        # Of a box the first row is enough: a bar of four would hide what is drawn.
+        # The first row of a box is enough: a bar of four would hide what is drawn.
         is_cursor = owner == self._at and (at == self._first[owner] or not self.lines[owner].more)
         return self._strip(cells, is_cursor)
 
-    def _why_nothing(self) -> str:
-        if self._all and self.filter is not None:
-            return f"no match for /{self.filter.text}"
-        return "no faults" if self._all and self.only_faults else self.nothing
-
     def _strip(self, cells: Row, is_cursor: bool) -> Strip:
-        plain = self._style(is_cursor, Tone.PLAIN)
-        strip = Strip([Segment(cell.text, self._style(is_cursor, cell.tone)) for cell in cells])
+        part = "cursor" if is_cursor else ""
+        plain = self._style(part, Tone.PLAIN)
+        strip = Strip([Segment(cell.text, self._style(part, cell.tone)) for cell in cells])
         if self._left:
             strip = strip.crop(self._left, strip.cell_length)
         pad = Strip([Segment(" " * PAD, plain)])
         return Strip.join([pad, strip]).adjust_cell_length(self.size.width, plain)
-
-    def _style(self, is_cursor: bool, tone: Tone) -> Style:
-        """textual looks through all of the CSS for it, so it is kept."""
-        style = self._styles.get((is_cursor, tone))
-        if style is None:
-            style = self.rich_style
-            if is_cursor:
-                style += part_style(self, "table--cursor")
-            if tone is not Tone.PLAIN:
-                style += part_style(self, f"tone--{tone}")
-            self._styles[is_cursor, tone] = style
-        return style
-
-    def notify_style_update(self) -> None:
-        self._styles.clear()
-        super().notify_style_update()
 
     def on_resize(self, event: events.Resize) -> None:
         self._lay_out()
@@ -255,19 +220,13 @@ class Sheet(ScrollView, can_focus=True):
             self.scroll_to(y=last - height + 1, animate=False)
         self.refresh()
 
-    def action_move(self, by: int) -> None:
-        self._go(self._at + by)
+    def _count(self) -> int:
+        return len(self.lines)
 
     def action_page(self, by: int) -> None:
         if self.lines:
             row = self._first[self._at] + by * max(self.size.height - 1, 1)
             self._go(self._rows[max(min(row, len(self._rows) - 1), 0)][0])
-
-    def action_top(self) -> None:
-        self._go(0)
-
-    def action_bottom(self) -> None:
-        self._go(len(self.lines) - 1)
 
     def action_choose(self) -> None:
         if self.cursor is not None:

@@ -14,31 +14,27 @@ from typing import Any, ClassVar, Final
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.binding import BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from distdbg.tui.cells import Cell, Filter, Tone, shorten
-from distdbg.tui.tones import part_style
+from distdbg.tui.cells import Cell, Tone, shorten
+from distdbg.tui.cursor_view import CursorView
 from distdbg.tui.wrapped import wrap
 
 Key = Hashable
 #: What is free at the left, as in the lines of the frame.
 PAD: Final = 1
 #: What a column keeps that gives way to others.
-_LEAST_WIDTH: Final = 10
+_MIN_WIDTH: Final = 10
 #: What filters or sorts takes at most one part in so many of the time.
 _CHOOSING_SHARE: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableColumn:
-    """One column."""
-
     title: str
     width: int
     is_right: bool = False
@@ -89,13 +85,13 @@ def _share(
             wide[at] += each + (place < rest)
     while left < 0 and growing:
         widest = max(growing, key=lambda at: wide[at])
-        if wide[widest] <= _LEAST_WIDTH:
+        if wide[widest] <= _MIN_WIDTH:
             break
         wide[widest] -= 1
         left += 1
     for needy in (at for at in growing if needs.get(at, 0) > wide[at]):
         for other in (at for at in growing if at != needy):
-            least = max(_LEAST_WIDTH, min(needs.get(other, 0), wide[other]))
+            least = max(_MIN_WIDTH, min(needs.get(other, 0), wide[other]))
             given = max(min(needs[needy] - wide[needy], wide[other] - least), 0)
             wide[needy] += given
             wide[other] -= given
@@ -103,7 +99,7 @@ def _share(
 
 
 def _fit(text: str, wide: int, is_right: bool) -> str:
-    """As wide as its column, also where letters are wider than one cell."""
+    """Make a text as wide as its column, also where letters are wider than one cell."""
     if text.isascii():
         text = shorten(text, wide)
         return text.rjust(wide) if is_right else text.ljust(wide)
@@ -114,45 +110,14 @@ def _fit(text: str, wide: int, is_right: bool) -> str:
 
 
 #: The keys that go from line to line.
-MOVES: Final[list[BindingType]] = [
-    ("up,k", "move(-1)", "up"),
-    ("down,j", "move(1)", "down"),
-    ("pageup", "page(-1)", "page up"),
-    ("pagedown", "page(1)", "page down"),
-    ("home", "top", "first"),
-    ("end", "bottom", "last"),
-    ("enter", "choose", "open"),
-]
-
-
-class RowTable(ScrollView, can_focus=True):
+class RowTable(CursorView):
     """Rows under a header, one of them under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *MOVES,
         ("greater_than_sign", "sort(1)", "sort by the next column"),
         ("less_than_sign", "sort(-1)", "sort by the column before"),
         ("i", "invert", "reverse the order"),
     ]
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "table--head",
-        "table--cursor",
-        *(f"tone--{tone}" for tone in Tone),
-    }
-    DEFAULT_CSS = """
-    RowTable { scrollbar-size-horizontal: 0; scrollbar-size-vertical: 1; }
-    RowTable > .table--head { text-style: bold; color: $foreground-muted; }
-    RowTable > .table--cursor { background: $block-cursor-blurred-background; }
-    RowTable:focus > .table--cursor { background: $primary-muted; }
-    RowTable > .tone--plain { color: $foreground; }
-    RowTable > .tone--muted { color: $foreground-muted; }
-    RowTable > .tone--good { color: $text-success; }
-    RowTable > .tone--warn { color: $text-warning; }
-    RowTable > .tone--victim { color: $text-warning; text-style: dim; }
-    RowTable > .tone--fault { color: $text-error; text-style: bold; }
-    RowTable > .tone--accent { color: $text-accent; text-style: bold; }
-    RowTable > .tone--title { text-style: bold; }
-    """
 
     class Chosen(Message):
         """Enter, or a second click, on a row."""
@@ -180,20 +145,12 @@ class RowTable(ScrollView, can_focus=True):
         self._cells = cells
         self._is_fault = is_fault
         self._sort_key = sort_key or (lambda key, at: cells(key)[at].text)
-        self._all: Sequence[Key] = ()
         self.keys: list[Key] = []
         """What is to be seen, in order."""
-        self.filter: Filter | None = None
-        self.only_faults = False
-        self.nothing = ""
-        """What a table without rows says."""
-        self._said = ""
         self.sorted_by: int | None = None
         self.is_inverted = False
         self._cursor: Key | None = None
-        self._at = 0
         self._drawn: dict[int, list[Cell]] = {}
-        self._styles: dict[tuple[str, Tone], Style] = {}
         self._choose_at = 0.0
         self._layout: tuple[int, list[tuple[int, int]]] = (0, [])
         self._hidden: frozenset[int] = frozenset()
@@ -326,11 +283,6 @@ class RowTable(ScrollView, can_focus=True):
             self._whole_width, self._style("", Tone.PLAIN)
         )
 
-    def _why_nothing(self) -> str:
-        if self._all and self.filter is not None:
-            return f"no match for /{self.filter.text}"
-        return "no faults" if self._all and self.only_faults else self.nothing
-
     def _head(self) -> list[Cell]:
         mark = "▲" if self.is_inverted else "▼"
         return [
@@ -352,22 +304,6 @@ class RowTable(ScrollView, can_focus=True):
             text += _fit(cell.text, wide, self.columns[at].is_right) + " "
         segments.append(Segment(text, style))
         return Strip(segments).adjust_cell_length(self._whole_width, plain)
-
-    def _style(self, part: str, tone: Tone) -> Style:
-        """Of a piece of text; textual looks through all of the CSS for it, so it is kept."""
-        style = self._styles.get((part, tone))
-        if style is None:
-            style = self.rich_style
-            if part:
-                style += part_style(self, f"table--{part}")
-            if part != "head" and tone is not Tone.PLAIN:
-                style += part_style(self, f"tone--{tone}")
-            self._styles[part, tone] = style
-        return style
-
-    def notify_style_update(self) -> None:
-        self._styles.clear()
-        super().notify_style_update()
 
     def _widths(self, width: int) -> list[tuple[int, int]]:
         """Which columns are drawn, and how wide."""
@@ -401,17 +337,11 @@ class RowTable(ScrollView, can_focus=True):
         self.refresh()
         self.post_message(self.Moved())
 
-    def action_move(self, by: int) -> None:
-        self._go(self._at + by)
+    def _count(self) -> int:
+        return len(self.keys)
 
     def action_page(self, by: int) -> None:
         self._go(self._at + by * max(self.size.height - 2, 1))
-
-    def action_top(self) -> None:
-        self._go(0)
-
-    def action_bottom(self) -> None:
-        self._go(len(self.keys) - 1)
 
     def action_choose(self) -> None:
         key = self.cursor

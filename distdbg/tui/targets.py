@@ -10,8 +10,6 @@ from distdbg.view.snapshot import OpKey
 
 @dataclass(frozen=True, slots=True)
 class RankTarget:
-    """One rank."""
-
     rank: int
 
 
@@ -26,8 +24,6 @@ class RanksTarget:
 
 @dataclass(frozen=True, slots=True)
 class HostTarget:
-    """One host."""
-
     host: str
 
 
@@ -48,8 +44,6 @@ class KindTarget:
 
 @dataclass(frozen=True, slots=True)
 class OpTarget:
-    """One op on all ranks."""
-
     key: OpKey
     name: str = ""
     """What it is called, until the feed has said so."""
@@ -96,7 +90,6 @@ def of_ranks(ranks: tuple[int, ...], what: str = "") -> RankTarget | RanksTarget
 
 
 def rank_of(target: object) -> int | None:
-    """The one rank that it is about."""
     if isinstance(target, RankTarget):
         return target.rank
     if isinstance(target, TextTarget) and len(target.ranks) == 1:

@@ -12,12 +12,12 @@ _LONG_STEPS: Final = (
     60, 120, 300, 600, 1800, 3600, 7200, 14_400, 43_200, 86_400, 172_800, 604_800, 2_592_000,
 )  # fmt: skip
 #: Between two lines, so that what is written at one ends before the next.
-_LEAST_LETTERS: Final = 12
+_MIN_LETTERS: Final = 12
 
 
 def step_of(seconds: float, width: int) -> float:
     """How far apart the lines are on an axis of so many seconds and letters."""
-    least = seconds * _LEAST_LETTERS / max(width, 1)
+    least = seconds * _MIN_LETTERS / max(width, 1)
     if least > 30:
         return next((float(step) for step in _LONG_STEPS if step >= least), float(_LONG_STEPS[-1]))
     power = 10.0 ** math.floor(math.log10(max(least, 1e-9)))
@@ -25,7 +25,7 @@ def step_of(seconds: float, width: int) -> float:
 
 
 def moment(seconds: float, step: float) -> str:
-    """Since the start, as exactly as the step needs: '0.25 s', '12 s', '3:05 min', '1:04:00 h'."""
+    """The time since the start, as exactly as the step needs: '0.25 s', '12 s', '3:05 min', '1:04:00 h'."""
     sign, seconds = ("-", -seconds) if seconds < -step / 2 else ("", max(seconds, 0.0))
     digits = max(0, -math.floor(math.log10(step) + 1e-9)) if step < 1 else 0
     whole = round(seconds, digits)

@@ -26,8 +26,8 @@ from distdbg.view.snapshot import Bar, RankRow
 GetBars = Callable[[Sequence[int], float, float], Mapping[int, Sequence[Bar]]]
 
 #: A clock of doubles tells no less.
-_LEAST_S: Final = 20e-6
-_MOST_S: Final = 40 * 86_400.0
+_MIN_S: Final = 20e-6
+_MAX_S: Final = 40 * 86_400.0
 _ZOOM: Final = 1.6
 #: Share of the window that a key scrolls.
 _SCROLL: Final = 1 / 8
@@ -36,8 +36,6 @@ _WIDE: Final = 100
 
 
 class TimeLanes(Widget, can_focus=True):
-    """The lanes under an axis."""
-
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "lane--axis", "lane--cursor", "lane--chosen", "lane--line", "lane--now", "lane--name",
         "lane--failed", "lane--open", "lane--row",
@@ -107,7 +105,7 @@ class TimeLanes(Widget, can_focus=True):
         self._lane = 0
         self._top = 0
         self._number = 0
-        """Of the op that the cursor was put on; 0: whatever is there."""
+        """The number of the op that the cursor was put on; 0: whatever is there."""
         self._known: dict[int, Sequence[Bar]] = {}
         self._painted: dict[int, list[StyledRun]] = {}
         self._styles: dict[tuple[int, int, str, bool], Style] = {}
@@ -176,12 +174,10 @@ class TimeLanes(Widget, can_focus=True):
 
     @property
     def rank(self) -> int | None:
-        """The one under the cursor."""
         return self.ranks[self._lane] if self._lane < len(self.ranks) else None
 
     @property
     def bar(self) -> Bar | None:
-        """The op under the cursor."""
         rank = self.rank
         if rank is None:
             return None
@@ -194,7 +190,6 @@ class TimeLanes(Widget, can_focus=True):
 
     @property
     def in_sight(self) -> Sequence[int]:
-        """The ranks that are drawn."""
         return self.ranks[self._top : self._top + max(self.size.height - 1, 1)]
 
     @property
@@ -322,7 +317,7 @@ class TimeLanes(Widget, can_focus=True):
             self._painted.clear()
 
     def _see(self, begin: float, end: float) -> None:
-        long = min(max(end - begin, _LEAST_S), _MOST_S)
+        long = min(max(end - begin, _MIN_S), _MAX_S)
         middle = (begin + end) / 2
         self.begin, self.end = middle - long / 2, middle + long / 2
         self._forget()
@@ -371,7 +366,7 @@ class TimeLanes(Widget, can_focus=True):
         self._forget()
 
     def _to_op(self, by: int) -> None:
-        """To the next or last op of the rank; what is out of sight is brought there."""
+        """Go to the next or last op of the rank; what is out of sight is brought there."""
         rank = self.rank
         if rank is None:
             return

@@ -23,7 +23,7 @@ from distdbg.tui.cells import one_line
 from distdbg.tui.view import Page
 
 #: What the file has room for; a page that fails ten times a second fills no disk.
-_MOST_ENTRIES: Final = 100
+_MAX_ENTRIES: Final = 100
 
 
 class TroubleLog:
@@ -36,7 +36,7 @@ class TroubleLog:
     def note(self, what: str, error: BaseException) -> str:
         """Write it down; return it as one line."""
         line = one_line(f"{what}: {format_error(error)}".split("\n")[0])
-        if line not in self._seen and len(self._seen) < _MOST_ENTRIES:
+        if line not in self._seen and len(self._seen) < _MAX_ENTRIES:
             self._seen.add(line)
             text = "".join(traceback.format_exception(error))
             with suppress(OSError):  # a full disk is no reason to end

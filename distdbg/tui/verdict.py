@@ -15,11 +15,10 @@ _SEVERITIES: Final = tuple(Severity)
 TONES: Final = {
     Severity.ERROR: Tone.FAULT, Severity.WARNING: Tone.WARN, Severity.NOTE: Tone.MUTED
 }  # fmt: skip
-_MOST_DEPTH: Final = 4
+_MAX_DEPTH: Final = 4
 
 
 def role_ranks(verdict: Verdict | None, role: Role) -> tuple[int, ...]:
-    """The ranks that have this role in the verdict."""
     roles = verdict.roles if verdict is not None else {}
     return tuple(rank for rank, one in sorted(roles.items()) if one is role)
 
@@ -44,12 +43,10 @@ def ordered(verdict: Verdict | None) -> list[tuple[int, Finding]]:
 
 
 def target_of(finding: Finding, path: tuple[int, ...]) -> FindingTarget:
-    """What opens it."""
     return FindingTarget(path, finding.kind, finding.group, finding.seq, finding.ranks)
 
 
 def finding_at(verdict: Verdict | None, path: tuple[int, ...]) -> Finding | None:
-    """The finding in this place."""
     found: Sequence[Finding] = findings_of(verdict)
     one: Finding | None = None
     for at in path:
@@ -77,7 +74,7 @@ def _all(
 ) -> Iterator[tuple[tuple[int, ...], Finding]]:
     for at, one in enumerate(findings):
         yield (*path, at), one
-        if len(path) < _MOST_DEPTH:
+        if len(path) < _MAX_DEPTH:
             yield from _all(one.follows, (*path, at))
 
 

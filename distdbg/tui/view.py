@@ -12,6 +12,7 @@ sentence for the help. Actions of a page that change the job are named in `chang
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ClassVar, Protocol, cast
@@ -25,6 +26,7 @@ from textual.widgets import Static
 from distdbg.errors import DistError
 from distdbg.tui.asking import Answered, Result, ask_in_thread
 from distdbg.tui.cells import Cell, Filter
+from distdbg.tui.cursor_view import CursorView
 from distdbg.tui.parts import RankRoles
 from distdbg.tui.sheet import Sheet, SheetLine
 from distdbg.tui.table import RowTable, TableColumn
@@ -82,6 +84,14 @@ class Dashboard(Protocol):
         """Do something to the job, in a thread; say what came of it."""
         ...
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether there is this action now."""
+        ...
+
+    def suspend(self) -> contextlib.AbstractContextManager[None]:
+        """Give the terminal away until the block ends."""
+        ...
+
     def show_message(self, text: str, severity: str = "information") -> None:
         """Tell the person something, in the last line, for a few seconds."""
         ...
@@ -125,7 +135,7 @@ class Page(Vertical):
 
     @property
     def parts(self) -> RankRoles:
-        """Who is the cause of what is wrong, and who its victim."""
+        """The causes of what is wrong, and the victims."""
         return self.top.parts
 
     @property
@@ -213,8 +223,6 @@ class Page(Vertical):
 
 
 class View(Page):
-    """One of the views."""
-
     key: ClassVar[str]
     title: ClassVar[str]
     about: ClassVar[str]
@@ -225,11 +233,33 @@ class View(Page):
         return self.title
 
 
-class TablePage(Page):
+class CursorPage(Page):
+    """A page that is one table or one sheet, its `body`."""
+
+    takes_filter: ClassVar[bool] = True
+
+    def __init__(self, body: CursorView, **more: Any) -> None:
+        super().__init__(**more)
+        self.snapshot = Snapshot()
+        self.now = 0.0
+        self.body = body
+
+    def nothing(self) -> str:
+        """Why there is nothing in it, in a sentence."""
+        return "nothing is known yet"
+
+    def narrow(self, only: Filter | None, only_faults: bool) -> None:
+        self.body.filter, self.body.only_faults = only, only_faults
+        self.body.again()
+
+    def first_focus(self) -> Widget:
+        return self.body
+
+
+class TablePage(CursorPage):
     """A page that is one table. Subclasses say which rows there are, and what is in them."""
 
     columns: ClassVar[Sequence[TableColumn]]
-    takes_filter: ClassVar[bool] = True
 
     DEFAULT_CSS = """
     .over { height: auto; max-height: 9; padding: 0 1; display: none; }
@@ -237,12 +267,10 @@ class TablePage(Page):
     """
 
     def __init__(self, **more: Any) -> None:
-        super().__init__(**more)
-        self.snapshot = Snapshot()
-        self.now = 0.0
         self.table = RowTable(
             self.columns, self.cells, is_fault=self.is_fault, sort_key=self.sort_key
         )
+        super().__init__(self.table, **more)
         self._over = Static(markup=False, classes="over")
         self._words: Content | None = None
 
@@ -270,10 +298,6 @@ class TablePage(Page):
         """A few lines over the table."""
         return None
 
-    def nothing(self) -> str:
-        """Why there are no rows, in a sentence."""
-        return "nothing is known yet"
-
     def draw(self, snapshot: Snapshot, now: float) -> None:
         self.snapshot, self.now = snapshot, now
         self.table.nothing = self.nothing()
@@ -284,25 +308,13 @@ class TablePage(Page):
             self._over.set_class(words is not None, "has-words")
             self._over.update(words or "")
 
-    def narrow(self, only: Filter | None, only_faults: bool) -> None:
-        self.table.filter, self.table.only_faults = only, only_faults
-        self.table.again()
 
-    def first_focus(self) -> Widget:
-        return self.table
-
-
-class SheetPage(Page):
-    """A page that is text."""
-
-    takes_filter: ClassVar[bool] = True
+class SheetPage(CursorPage):
     wraps: ClassVar[bool] = True
 
     def __init__(self, **more: Any) -> None:
-        super().__init__(**more)
-        self.snapshot = Snapshot()
-        self.now = 0.0
         self.sheet = Sheet(wraps=self.wraps)
+        super().__init__(self.sheet, **more)
 
     def compose(self) -> ComposeResult:
         yield self.sheet
@@ -311,20 +323,9 @@ class SheetPage(Page):
     def lines(self) -> Sequence[SheetLine]:
         """The lines about `self.snapshot`."""
 
-    def nothing(self) -> str:
-        """Why there are no lines, in a sentence."""
-        return "nothing is known yet"
-
     def draw(self, snapshot: Snapshot, now: float) -> None:
         self.snapshot, self.now = snapshot, now
         self.sheet.show(self.lines(), self.nothing())
 
-    def narrow(self, only: Filter | None, only_faults: bool) -> None:
-        self.sheet.filter, self.sheet.only_faults = only, only_faults
-        self.sheet.again()
-
     def target(self) -> object:
         return self.sheet.cursor
-
-    def first_focus(self) -> Widget:
-        return self.sheet

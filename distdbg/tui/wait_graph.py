@@ -1,4 +1,4 @@
-"""Who waits for whom, drawn. Pure: from rows to lines.
+"""Draws the waits between ranks. Pure: from rows to lines.
 
 Ranks that wait in the same op for the same ranks are one box. What is waited for stands above those that
 wait for it, and these stand further in, layer by layer. On the right, an arrow into a box comes from all
@@ -29,17 +29,17 @@ from distdbg.tui.targets import of_ranks
 from distdbg.tui.wrapped import Row
 from distdbg.view.snapshot import RankRow, WaitRow
 
-MOST_NODES: Final = 24
+MAX_NODES: Final = 24
 #: Ranks of a deadlock are boxes of their own while they are so few.
-MOST_ALONE: Final = 16
-_MOST_LANES: Final = 8
+MAX_ALONE: Final = 16
+_MAX_LANES: Final = 8
 _LANE: Final = 3
 _STEP: Final = 3
 _DEEPEST: Final = 4
 _NARROWEST: Final = 24
 #: So many ranks of one list are compared; more are as good as equal when their number is.
 _ENOUGH: Final = 64
-_MOST_MERGES: Final = 4
+_MAX_MERGES: Final = 4
 
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
 _JOINTS: Final = {
@@ -81,14 +81,14 @@ def fold_waits(
     waits: Iterable[WaitRow],
     rows: Mapping[int, RankRow],
     parts: RankRoles = NOBODY,
-    most: int = MOST_NODES,
+    most: int = MAX_NODES,
 ) -> WaitBoxes:
-    """As few nodes as there are different waits; of too many those nearest to what is waited for."""
+    """Make as few nodes as there are different waits; of too many those nearest to what is waited for."""
     first: dict[int, WaitRow] = {}
     for wait in waits:
         first.setdefault(wait.rank, wait)
     core = {rank for rank, wait in first.items() if not wait.can_go_on}
-    is_alone = len(core) <= MOST_ALONE
+    is_alone = len(core) <= MAX_ALONE
     awaited: set[int] = set()
     classes: dict[object, list[int]] = {}
     for rank in sorted(first):
@@ -133,7 +133,7 @@ def _merged(
     alike: list[list[int]], first: Mapping[int, WaitRow], core: set[int]
 ) -> list[list[int]]:
     """Boxes that wait in the same op for the same boxes are one: pairs of two rows of ranks, say."""
-    for _ in range(_MOST_MERGES):
+    for _ in range(_MAX_MERGES):
         owner = {rank: at for at, ranks in enumerate(alike) for rank in ranks}
         merged: dict[object, list[int]] = {}
         for at, ranks in enumerate(alike):
@@ -354,7 +354,7 @@ def _lanes(nodes: Sequence[WaitNode]) -> tuple[dict[int, int], int]:
     dropped = 0
     for to in sorted(spans, key=lambda to: (spans[to][1] - spans[to][0], to)):
         low, high = spans[to]
-        for lane in range(_MOST_LANES):
+        for lane in range(_MAX_LANES):
             if lane == len(taken):
                 taken.append([])
             if all(high < a or b < low for a, b in taken[lane]):
@@ -370,7 +370,7 @@ Wires = dict[int, dict[int, tuple[str, Tone]]]
 
 
 def _wires(nodes: Sequence[WaitNode], lanes: Mapping[int, int], right: int) -> Wires:
-    """By row and column, what is drawn right of the boxes."""
+    """What is drawn right of the boxes, by row and column."""
     joints: dict[tuple[int, int], int] = {}
     across: dict[tuple[int, int], Tone] = {}
     tones: dict[tuple[int, int], Tone] = {}

@@ -33,10 +33,10 @@ from distdbg.tui.gate import COOKIE, Answer, Gate
 
 _STATIC: Final = Path(textual_serve.server.__file__).parent / "static"
 #: Each is a process.
-_MOST_TABS: Final = 8
+_MAX_TABS: Final = 8
 #: What a dashboard has for its end.
 _LEAVING_S: Final = 5.0
-_MOST_WORDS: Final = 1 << 14
+_MAX_WORDS: Final = 1 << 14
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -127,7 +127,7 @@ class Tab(AppService):
         try:
             await super().run()
         except asyncio.CancelledError:
-            # Of a task within it that was cancelled before it began: the process has ended that early.
+            # A task within it was cancelled before it began: the process has ended that early.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
@@ -221,8 +221,8 @@ class TopServer:
         return web.Response(text=page, content_type="text/html")
 
     async def _terminal(self, request: web.Request) -> web.StreamResponse:
-        if len(self._tabs) >= _MOST_TABS:
-            return web.Response(status=503, text=f"{_MOST_TABS} dashboards are open already\n")
+        if len(self._tabs) >= _MAX_TABS:
+            return web.Response(status=503, text=f"{_MAX_TABS} dashboards are open already\n")
         websocket = web.WebSocketResponse(heartbeat=15, max_msg_size=1 << 16)
         await websocket.prepare(request)
         self._tabs.add(websocket)
@@ -275,7 +275,7 @@ async def _read_last(stream: asyncio.StreamReader) -> bytes:
     """All of it, as far as it is worth to be shown."""
     words = b""
     while data := await stream.read(1 << 12):
-        words = (words + data)[-_MOST_WORDS:]
+        words = (words + data)[-_MAX_WORDS:]
     return words
 
 

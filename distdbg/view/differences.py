@@ -6,16 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from distdbg.errors import format_ranks
+from distdbg.record.batches import name_ranks
 
-#: Of calls that no two ranks make alike so many are told.
-_MOST_SIDES: Final = 8
+#: So many calls are told that no two ranks make alike.
+_MAX_SIDES: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankCall:
-    """What one rank called."""
-
     op: str
     """'all_reduce #42 on group 'dp''."""
     form: str
@@ -28,7 +26,7 @@ def say_differences(called: Mapping[int, RankCall], absent: Sequence[int]) -> li
     """`absent`: ranks that have not called it."""
     said = []
     if absent:
-        said.append(f"{_ranks(absent)} {'has' if len(absent) == 1 else 'have'} not called it")
+        said.append(f"{name_ranks(absent)} {'has' if len(absent) == 1 else 'have'} not called it")
     ranks = sorted(called)
     for verb, texts in (
         ("call", {rank: called[rank].op for rank in ranks}),
@@ -39,20 +37,16 @@ def say_differences(called: Mapping[int, RankCall], absent: Sequence[int]) -> li
         for rank, text in texts.items():
             sides.setdefault(text or "nothing", []).append(rank)
         if len(sides) > 1:
-            most_first = sorted(sides.items(), key=lambda side: -len(side[1]))[:_MOST_SIDES]
-            said.append(", ".join(f"{_ranks(side)} {verb} {text}" for text, side in most_first))
+            most_first = sorted(sides.items(), key=lambda side: -len(side[1]))[:_MAX_SIDES]
+            said.append(", ".join(f"{name_ranks(side)} {verb} {text}" for text, side in most_first))
     return said
 
 
 def say_unseen(ranks: Sequence[int]) -> str:
     """Ranks that should call it, and of whose records nobody tells."""
-    return f"of {_ranks(ranks)} nothing is known here"
+    return f"of {name_ranks(ranks)} nothing is known here"
 
 
 def say_hidden(ranks: Sequence[int], others: Sequence[int], aspects: Sequence[str]) -> str:
     """Two sides whose calls differ in what no text of them shows."""
-    return f"{_ranks(ranks)} and {_ranks(others)} differ in: {', '.join(aspects)}"
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
+    return f"{name_ranks(ranks)} and {name_ranks(others)} differ in: {', '.join(aspects)}"

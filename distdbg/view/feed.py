@@ -95,11 +95,11 @@ class Feed(Protocol):
         ...
 
     def span(self) -> tuple[float, float] | None:
-        """Of a replay, its first and last moment; None: it is live."""
+        """The first and last moment of a replay; None: it is live."""
         ...
 
     def seek(self, at: float) -> None:
-        """Of a replay: show this moment. `latest` follows, at once or soon."""
+        """Show this moment of a replay. `latest` follows, at once or soon."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Process groups as rows: how far their members have come, by the records of one host or of all. Pure."""
+"""Hosts as rows; and process groups: how far their members have come, by the records of some hosts. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from distdbg.record.text import error_words
-from distdbg.view.snapshot import GroupRow
+from distdbg.view.snapshot import GroupRow, HostRow
 
 Value = TypeVar("Value", int, str)
 
@@ -58,7 +58,21 @@ def _group_row(parts: list[GroupReport]) -> GroupRow:
 
 
 def _joined(parts: list[Mapping[int, Value]]) -> Mapping[int, Value]:
-    """In the order of ranks."""
+    """Join parts in the order of ranks."""
     if len(parts) == 1:
         return parts[0]
     return dict(sorted((rank, value) for one in parts for rank, value in one.items()))
+
+
+def host_rows(
+    names: Iterable[str], *, lost: Collection[str] = (), left: Collection[str] = ()
+) -> tuple[HostRow, ...]:
+    """Each once, in the order in which they are told; records that do not name their host have none.
+
+    `lost`: whose agents nobody hears; `left`: whose agents have ended in good order.
+    """
+    return tuple(
+        HostRow(host=name, is_lost=name in lost, has_left=name in left)
+        for name in dict.fromkeys(names)
+        if name
+    )

@@ -10,7 +10,7 @@ from distdbg.record.durations import nbytes_text
 from distdbg.record.text import error_words
 
 _LEVELS: Final = ("off", "info", "detail")
-_MOST_FAILED: Final = 5
+_MAX_FAILED: Final = 5
 NO_RECORD: Final = (("record", "none: it has not called init_process_group of distdbg"),)
 
 
@@ -45,7 +45,7 @@ class RankFacts:
     argv: Sequence[str] = ()
     level: str = ""
     version: str = ""
-    """Of distdbg."""
+    """The version of distdbg."""
     python: str = ""
     threads: int | None = None
     gpu_nbytes: int | None = None
@@ -59,7 +59,7 @@ class RankFacts:
     failed: Iterable[tuple[str, str, str]] = ()
     """Op, status and error of those that failed, the newest first."""
     lost: Mapping[str, int] = field(default_factory=dict)
-    """Of what its record had no room for, how many."""
+    """How much its record had no room for, by what it was."""
     gaps: int = 0
     """Places at which its record is damaged."""
     record: str = ""
@@ -89,7 +89,7 @@ def _rows(facts: RankFacts) -> Iterator[tuple[str, str]]:
         yield f"group '{group.label}'", group.words
     for thread, site, number in facts.waits:
         yield "waits", f"thread {thread} in {site} for op {number}"
-    for op, status, error in list(facts.failed)[:_MOST_FAILED]:
+    for op, status, error in list(facts.failed)[:_MAX_FAILED]:
         yield "failed", f"{op}: {error_words(error) or status}"
     lost = [f"{count} {name}" for name, count in facts.lost.items() if count]
     yield "no room for", ", ".join(lost)

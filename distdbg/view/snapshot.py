@@ -26,8 +26,6 @@ class FeedLink(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRow:
-    """One rank."""
-
     rank: int
     host: str = ""
     pid: int = 0
@@ -53,8 +51,6 @@ class RankRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """One process group."""
-
     name: str
     label: str
     ranks: tuple[int, ...]
@@ -99,8 +95,6 @@ class OpRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitRow:
-    """One rank waits for others."""
-
     rank: int
     on: tuple[int, ...]
     is_any: bool = False
@@ -114,8 +108,6 @@ class WaitRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmedBreakpoint:
-    """One rule of a breakpoint."""
-
     id: int
     rule: str
 
@@ -133,8 +125,6 @@ class StoppedAtPrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRow:
-    """One host of the job."""
-
     host: str
     is_lost: bool = False
     has_left: bool = False
@@ -142,8 +132,6 @@ class HostRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One op in a timeline."""
-
     number: int
     kind: str
     name: str
@@ -197,7 +185,7 @@ class Snapshot:
     paused_s: float = 0.0
     """All pauses so far."""
     held_by: tuple[str, ...] = ()
-    """Who holds the clock: 'the user', 'rank 3'."""
+    """The holder of the clock: 'the user', 'rank 3'."""
     is_debuggable: bool | None = None
     """Whether debuggers may be attached to ranks that run; None: not known."""
     abort: str = ""
@@ -218,13 +206,11 @@ def until_joined(found: Snapshot) -> Snapshot:
 #: An op of some rank: its group's name and number there, or the rank and the number of the event.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpKey:
-    """Which op a detail is about."""
-
     group: str = ""
     seq: int = 0
     rank: int = -1
     number: int = 0
-    """Of the event in the record of `rank`; 0: by group and seq."""
+    """The number of the event in the record of `rank`; 0: by group and seq."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,8 +244,6 @@ class OpDetail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankDetail:
-    """One rank, closely."""
-
     row: RankRow
     facts: tuple[tuple[str, str], ...] = ()
     """What else is known: ('argv', 'train.py --lr 3'), ('level', 'detail') ..."""
@@ -267,7 +251,7 @@ class RankDetail:
     history: tuple[Bar, ...] = ()
     """The newest ops, the newest first."""
     stack: tuple[str, ...] = ()
-    """Of the op that it is in, as recorded."""
+    """The stack of the op that it is in, as recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,8 +268,6 @@ class StackGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stacks:
-    """What `Feed.stacks` found."""
-
     groups: Sequence[StackGroup] = ()
     failed: Mapping[int, str] = field(default_factory=dict)
     how: str = ""

@@ -1,4 +1,4 @@
-"""Who waits for whom, a row for each wait: of a job that runs as of a replay. Pure."""
+"""Waits between ranks, a row for each, of a job that runs as of a replay. Pure."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def wait_rows(
     verdict: Verdict | None,
     ranks: Mapping[int, RankRow],
     *,
-    hopeless: Collection[int] = (),
+    blocked: Collection[int] = (),
     groups: Sequence[GroupRow] = (),
 ) -> tuple[WaitRow, ...]:
     """The waits that were judged, by rank.
 
-    `hopeless`: who can never go on by whoever judged the waits; it counts until a verdict has found the
+    `blocked`: who can never go on by whoever judged the waits; it counts until a verdict has found the
     deadlock. `groups` tell whom ranks wait for whose waits nobody has judged yet.
     """
-    stuck = deadlocked_ranks(verdict) or hopeless
+    stuck = deadlocked_ranks(verdict) or blocked
     found = [
         WaitRow(
             rank=edge.rank,
@@ -58,14 +58,14 @@ def deadlocked_ranks(verdict: Verdict | None) -> frozenset[int]:
 
 
 def _since(edge: Edge, row: RankRow | None) -> float | None:
-    """Of a thread of its own, else since when the rank waits."""
+    """Since when the thread of an edge waits, or else the rank."""
     if edge.since_ns is not None and edge.since_ns != NEVER:
         return edge.since_ns / 1e9
     return row.state_at if row is not None and row.state is RankState.WAITING else None
 
 
 def _behind(row: RankRow, groups: Sequence[GroupRow]) -> tuple[int, ...]:
-    """Who has not issued the collective that a rank waits in."""
+    """The ranks that have not issued the collective that a rank waits in."""
     for group in groups:
         seq = group.issued.get(row.rank)
         if seq is None or seq <= group.ended.get(row.rank, 0):

@@ -28,6 +28,17 @@ inline nb::object call(nb::handle of, PyObject* name) {
   return owned(PyObject_VectorcallMethod(name, arguments, 1, nullptr));
 }
 
+// Calls `function` where errors of C++ have to be Python's.
+template <class Function>
+auto guarded(Function&& function, decltype(function()) failed) -> decltype(function()) {
+  try {
+    return function();
+  } catch (nb::python_error& error) {
+    error.restore();
+  }
+  return failed;
+}
+
 // A lock of Python's, held for a block.
 class Locked {
  public:

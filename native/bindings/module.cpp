@@ -15,7 +15,8 @@ NB_MODULE(_native, module) {
   distdbg::bind_ucx(module);
   distdbg::bind_group(module);
   distdbg::bind_known_calls(module);
-  distdbg::bind_noted_op(module);
+  distdbg::bind_noted_option(module);
+  distdbg::bind_short_way(module);
   distdbg::bind_reducer(module);
   distdbg::bind_tap(module);
   distdbg::bind_tap_messages(module);

@@ -178,7 +178,17 @@ class TappedOps {
     return launched.result;
   }
 
-  // The same of a send or recv, which no agreement is for.
+  // The lane calls `launch` by this object, which it keeps, unless somebody has put another one before it.
+  void set_own_launch(nb::handle launch) { own_launch_ = launch.ptr(); }
+  bool is_own_launch(nb::handle launch) const { return launch.ptr() == own_launch_; }
+
+  // Torch has told the end of this op to whoever waited for it: whether no agreement has failed.
+  bool end(TappedOp& op) {
+    op.end(0, -1);
+    return are_all_well();
+  }
+
+  // `begin` of a send or recv, which no agreement is for.
   std::optional<TappedOp> begin_message(Form& form, std::uint64_t seq, std::int64_t tag, int peer,
                                         int flags) {
     Recorder* const writer = recorder_->writer();
@@ -432,6 +442,7 @@ class TappedOps {
   std::shared_ptr<const Control> page_;
   const Control* control_;  // of it, or of none
   bool is_closed_ = false;
+  const PyObject* own_launch_ = nullptr;
   std::shared_ptr<const LaneParts> common_;  // with the first op of the short way
   std::uint64_t seen_generation_ = 0;
 };

@@ -16,6 +16,22 @@ int clear_ops(PyObject* self) {
   return 0;
 }
 
+// Without the bound method that a `__call__` of Python's would be.
+PyObject* call_end(PyObject* self, PyObject* args, PyObject* named) {
+  if (PyTuple_Size(args) != 1 || (named != nullptr && PyDict_Size(named) != 0)) {
+    PyErr_SetString(PyExc_TypeError, "it is called with a future");
+    return nullptr;
+  }
+  return guarded(
+      [&] {
+        (*nb::inst_ptr<TappedEnd>(self))(PyTuple_GetItem(args, 0));
+        return Py_NewRef(Py_None);
+      },
+      nullptr);
+}
+
+PyType_Slot slots_of_end[] = {{Py_tp_call, reinterpret_cast<void*>(call_end)}, {0, nullptr}};
+
 PyType_Slot slots_of_ops[] = {{Py_tp_traverse, reinterpret_cast<void*>(visit_ops)},
                               {Py_tp_clear, reinterpret_cast<void*>(clear_ops)},
                               {0, nullptr}};
@@ -36,10 +52,10 @@ void bind_tap(nb::module_& module) {
            })
       .def("ended", &TappedOp::end, nb::arg("status") = 0, nb::arg("source") = -1);
 
-  nb::class_<TappedEnd>(module, "TappedEnd", "Told by torch that an op has ended.")
+  nb::class_<TappedEnd>(module, "TappedEnd", "Told by torch that an op has ended.",
+                        nb::type_slots(slots_of_end))
       .def(nb::init<nb::object, nb::object, nb::object>(), nb::arg("op"), nb::arg("owner"),
-           nb::arg("followed"))
-      .def("__call__", &TappedEnd::operator(), nb::arg("future"));
+           nb::arg("followed"));
 
   nb::class_<TappedOps>(module, "TappedOps", "The ops of a group whose backend is not ours.",
                         nb::type_slots(slots_of_ops))
@@ -51,6 +67,8 @@ void bind_tap(nb::module_& module) {
       .def("launch", &TappedOps::launch, nb::arg("lane"), nb::arg("known"), nb::arg("is_async"),
            nb::arg("limit_ns"), nb::arg("is_boxed"), nb::arg("comm"), nb::arg("start"),
            nb::arg("arguments"), nb::arg("is_foreseen") = false)
+      .def("set_own_launch", &TappedOps::set_own_launch, nb::arg("launch"))
+      .def("end", &TappedOps::end, nb::arg("op"))
       .def("begin_message", &TappedOps::begin_message, nb::arg("form"), nb::arg("seq"),
            nb::arg("tag"), nb::arg("peer"), nb::arg("flags"))
       .def("agree", &TappedOps::agree, nb::arg("op"), nb::arg("plan"), nb::arg("limit_ns"))

@@ -1,5 +1,9 @@
-// What happens at the first gate of a plan: every rank has left in its slot what it called, and all come
-// to the same answer from the same words, so no rank has to tell another how to go on.
+// Compares the calls of all ranks, before any data moves. At the first gate of a plan (glossary.md: gate, slot)
+// each rank has left the fingerprint of its call (kind, dtype, sizes, reduce op, root:
+// distdbg/check/signature.py) in its slot of the shared memory. Where all fingerprints are equal the op goes
+// on. Where they differ (`differ`), at any level above OFF, each rank publishes its call in words, and all raise
+// the same MismatchError, which distdbg/check/explain.py makes of these words: every rank finds the same answer
+// in the same slots, so none has to tell another how to go on.
 #include <algorithm>
 #include <cstring>
 #include <utility>

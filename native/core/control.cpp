@@ -55,7 +55,7 @@ Control::~Control() {
 
 std::string Control::words() const {
   const std::uint64_t nbytes = page_->abort_nbytes.load(std::memory_order_relaxed);
-  if (!is_mapped_ || !is_aborted() || nbytes > most_abort_nbytes) return {};
+  if (!is_mapped_ || !is_aborted() || nbytes > max_abort_nbytes) return {};
   std::string text(reinterpret_cast<const char*>(page_) + abort_offset, nbytes);
   // They are written in ASCII; anything else is damage, and not to be handed on.
   const bool is_text = std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; });

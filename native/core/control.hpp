@@ -21,12 +21,12 @@ constexpr std::uint64_t control_magic = 0x4367'6264'7473'6964;  // "distdbgC", l
 constexpr std::uint64_t control_version = 2;
 constexpr std::uint64_t control_nbytes = 16384;
 constexpr std::uint64_t abort_offset = 1024;
-constexpr std::uint64_t most_abort_nbytes = 3072;
+constexpr std::uint64_t max_abort_nbytes = 3072;
 constexpr std::uint64_t break_offset = 4096;
-constexpr std::uint64_t most_break_nbytes = 4096;
+constexpr std::uint64_t max_break_nbytes = 4096;
 constexpr std::uint64_t holds_offset = 8192;  // who holds the clock; only for page.py
 constexpr std::uint64_t hold_nbytes = 32;
-constexpr std::uint64_t most_holds = 256;
+constexpr std::uint64_t max_holds = 256;
 constexpr std::uint64_t abort_set = 2;
 
 // All atomics are written by processes of distdbg/control/page.py, one at a time.

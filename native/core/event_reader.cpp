@@ -37,6 +37,8 @@ CudaEvents open_cuda_events(const std::string& path) {
   find(library, path, "cuCtxGetCurrent", cuda.get_current);
   find(library, path, "cuCtxSetCurrent", cuda.set_current);
   find(library, path, "cuEventElapsedTime", cuda.elapsed);
+  cuda.exchange_capture_mode =
+      reinterpret_cast<int (*)(int*)>(::dlsym(library, "cuThreadExchangeStreamCaptureMode"));
   return cuda;
 }
 
@@ -133,6 +135,10 @@ void EventReader::close() {
 }
 
 void EventReader::work() {
+  // The program may capture a graph meanwhile, in a mode that ends with an error when any other thread asks for an
+  // event, unless that thread says that it has nothing to do with it.
+  if (int mode = CudaEvents::relaxed; cuda_.exchange_capture_mode != nullptr)
+    cuda_.exchange_capture_mode(&mode);
   std::vector<std::shared_ptr<WatchedOp>> ops;
   while (true) {
     {

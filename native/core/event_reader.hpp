@@ -26,11 +26,13 @@ namespace distdbg {
 
 // Of libcuda, by its public ABI.
 struct CudaEvents {
-  static constexpr int success = 0, not_ready = 600;
+  static constexpr int success = 0, not_ready = 600, relaxed = 2;
   int (*query)(void* event) = nullptr;
   int (*get_current)(void** context) = nullptr;
   int (*set_current)(void* context) = nullptr;
   int (*elapsed)(float* ms, void* begin, void* end) = nullptr;
+  // May be missing: what this thread's calls mean to a capture of a graph by another thread.
+  int (*exchange_capture_mode)(int* mode) = nullptr;
 };
 
 // Throws Error(Fault::network) with the linker's words where the library or one of its functions is missing.

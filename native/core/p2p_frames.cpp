@@ -118,7 +118,12 @@ void PointToPoint::arrived(std::uint32_t peer, const Envelope& envelope) {
   }
 }
 
-void PointToPoint::lost(std::uint32_t peer, const std::string& why) { notices_.lost(peer, why); }
+void PointToPoint::lost(std::uint32_t peer, const std::string& why) {
+  if (!group_.is_here(peer)) return notices_.lost(peer, why);
+  peers_[peer].is_malformed = true;
+  group_.break_group(Fault::system, static_cast<int>(peer), why);
+  if (net_) notices_.tell_cause(*net_);
+}
 
 void PointToPoint::corrupted(std::uint32_t peer, const std::string& link) {
   group_.break_group(Fault::network, static_cast<int>(peer), link);

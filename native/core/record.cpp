@@ -1,3 +1,8 @@
+// Writes a rank's record into its mapped file (record.hpp says what holds; record_file.cpp makes the file).
+// An op is written twice: `begin` fills its entry in the ring and publishes its number last, so that a reader
+// never sees half of one, and `end_at` adds status and times. Strings, sites, forms and errors are entries of
+// their own that an op refers to by number. `park` copies an op in flight to a place outside of the ring before
+// its entry there is overwritten; `note` writes what is no op: marks, spans, findings, contexts.
 #include "record.hpp"
 
 #include <sched.h>

@@ -22,8 +22,10 @@ std::size_t RingTransport::Stream::write(const Piece* pieces, std::size_t count,
       std::min(std::clamp(total / 4, least_part_nbytes, most_part_nbytes), channel_.capacity() / 2);
   std::uint64_t done = 0;
   std::uint64_t in_piece = 0;
-  while (done < total) {
-    const std::uint64_t nbytes = std::min({total - done, part, channel_.room()});
+  while (done < total && !is_corrupt_) {
+    const std::uint64_t room = channel_.room();
+    is_corrupt_ = room > channel_.capacity();
+    const std::uint64_t nbytes = is_corrupt_ ? 0 : std::min({total - done, part, room});
     if (nbytes == 0) break;
     for (std::uint64_t at = 0; at < nbytes;) {
       const std::uint64_t n = std::min(nbytes - at, pieces->nbytes - in_piece);
@@ -42,7 +44,10 @@ std::size_t RingTransport::Stream::write(const Piece* pieces, std::size_t count,
 }
 
 std::size_t RingTransport::Stream::read(std::byte* into, std::size_t nbytes) {
-  const std::uint64_t n = std::min<std::uint64_t>(nbytes, channel_.available() - taken_);
+  const std::uint64_t available = channel_.available();
+  is_corrupt_ = is_corrupt_ || available > channel_.capacity() || available < taken_;
+  if (is_corrupt_) return 0;
+  const std::uint64_t n = std::min<std::uint64_t>(nbytes, available - taken_);
   if (into != nullptr) {
     // `nbytes` is what is left: a long message is one to its end.
     is_long_ = nbytes >= tuning_->stream_nbytes || (is_long_ && into == goes_on_at_);
@@ -83,11 +88,17 @@ bool RingTransport::poll() {
   bool has_moved = false;
   for (const std::uint32_t r : ranks_) {
     Peer& p = peers_[r];
+    if (p.is_lost) continue;
     bool is_to_ring = p.inbox.read(p.in, r, receiver_);  // the peer may wait for room
     p.in.settle();
     if (!p.outbox.empty()) is_to_ring |= p.outbox.flush(p.out);
     if (is_to_ring) ring(segment_.rank(r));
     has_moved |= is_to_ring;
+    if (p.in.is_corrupt() || p.out.is_corrupt()) {
+      p.is_lost = true;
+      p.outbox.clear();
+      receiver_.lost(r, "wrote into the counters of the ring between both ranks");
+    }
   }
   return has_moved;
 }

@@ -38,11 +38,14 @@ class RingTransport final : public Transport {
     std::size_t read(std::byte* into, std::size_t nbytes);
     // Makes room for the writer where something was read.
     void settle();
+    // Whether the counters of the ring, which both sides can write, say what cannot be: nothing is moved any more.
+    bool is_corrupt() const { return is_corrupt_; }
 
    private:
     Channel channel_;
     const Tuning* tuning_ = &usual_tuning;
     bool is_long_ = false;
+    bool is_corrupt_ = false;
     const std::byte* goes_on_at_ = nullptr;
     std::uint64_t taken_ = 0;  // of what is there, by the reader, who has not said so yet
   };
@@ -51,6 +54,7 @@ class RingTransport final : public Transport {
     Stream in;
     Outbox<Stream> outbox;
     Inbox<Stream> inbox;
+    bool is_lost = false;  // and the receiver knows
   };
 
   Segment& segment_;

@@ -115,6 +115,50 @@ void send_is_told(const std::string& what, const std::vector<Raw>& frames) {
   told(Op::send, what, frames, false);
 }
 
+// The counters of a ring are in memory that both ranks can write: one that says more than the ring holds would have
+// this rank read, or write, beside it. `is_mine`: of the ring that rank 0 writes.
+void counters_are_told(bool is_send, bool is_mine, std::uint64_t written, std::uint64_t read) {
+  for (const bool is_async : {false, true})
+    run_ranks(2, false, [&](Group& group) {
+      Segment& segment = group.segment();
+      auto& header = *reinterpret_cast<ChannelHeader*>(is_mine ? segment.channel(0, 1)
+                                                               : segment.channel(1, 0));
+      if (group.rank() == 0) {
+        header.read = read;
+        header.written = written;
+        while (!group.is_broken()) ring(segment.rank(1));
+        return;
+      }
+      while (header.read != read || header.written != written) ::usleep(100);
+      PointToPoint messages(group);
+      std::vector<float> values(200'000);
+      const Region region = region_of(values);
+      const std::int64_t until = now_ns() + 20'000'000'000;
+      const MessagePointer message = is_send ? messages.send(region, 0, 0, 3, until, is_async)
+                                             : messages.recv(region, 0, 0, 3, until, is_async);
+      std::string said;
+      try {
+        messages.wait(message, in_seconds(20), !is_async);
+      } catch (const Error& error) {
+        CHECK(error.peer() == 0);
+        said = error.what();
+      }
+      CHECK(said == "wrote into the counters of the ring between both ranks");
+      CHECK(message->done());
+      CHECK(messages.is_idle());
+    });
+}
+
+void test_counters_that_cannot_be() {
+  constexpr std::uint64_t much = std::uint64_t{1} << 40;
+  for (const bool is_send : {false, true}) {
+    counters_are_told(is_send, true, much, 0);  // more to read than there is room for
+    counters_are_told(is_send, true, 0, 64);    // less than was read
+  }
+  counters_are_told(true, false, much, 0);  // less than no room
+  counters_are_told(true, false, 0, much);  // more room than there is
+}
+
 void test_frames_of_no_kind() {
   recv_is_told("it is of no known kind", {{.type = 7}});
   recv_is_told("it is of no known kind",
@@ -212,6 +256,7 @@ void test_a_receiver_that_wants_all_at_once() {
 
 int main() {
   test_frames_of_no_kind();
+  test_counters_that_cannot_be();
   test_offers();
   test_pieces();
   test_answers();

@@ -10,13 +10,13 @@ from typing import Any
 from distdbg.agent.judging import diagnosis_events
 from distdbg.agent.judging.decide import step
 from distdbg.agent.judging.diagnosis_events import (
+    AccountAsked,
     AccountReceived,
     ClockHold,
     ClockSeen,
     Event,
     JobFinished,
     JobSeen,
-    ProbeReceived,
     RanksEnded,
     RecordsRead,
     SeenEnd,
@@ -32,7 +32,7 @@ from distdbg.agent.judging.instructions import (
 )
 from distdbg.agent.judging.judge import judge_job
 from distdbg.agent.judging.judged_verdict import JudgedVerdict
-from distdbg.hosts.accounts import HostAccountState, Vouch
+from distdbg.hosts.accounts import AccountRequest, HostAccountState
 from distdbg.record.rank_state import RankState
 
 Plain = dict[str, Any]
@@ -115,9 +115,9 @@ def _from_plain(words: Plain) -> Event:
         return RanksEnded(ends=tuple(SeenEnd(*end) for end in words["ends"]))
     if kind is ClockSeen:
         return ClockSeen(hold=ClockHold(words["hold"]))
-    if kind is ProbeReceived:
-        probe = words["probe"]
-        return ProbeReceived(probe=Vouch(probe["number"], tuple(probe["ranks"])))
+    if kind is AccountAsked:
+        asked = words["request"]
+        return AccountAsked(request=AccountRequest(asked["number"], tuple(asked["ranks"])))
     if kind is JobFinished:
         return JobFinished(last=_records(words["last"]), states=_states(words["states"]))
     if kind is JobSeen:
@@ -135,7 +135,7 @@ def _tuples(value: Any, name: str) -> Any:
 
 
 def _records(words: Plain) -> RecordsRead:
-    triggers = ("standing", "prompts")
+    triggers = ("rank_triggers", "prompts")
     return RecordsRead(**words | {name: tuple(map(tuple, words[name])) for name in triggers})
 
 

@@ -139,7 +139,7 @@ def test_a_client_that_stops_reading_for_long_is_dropped(
 
 
 def test_more_clients_than_allowed_are_turned_away(serving: Serving) -> None:
-    held = [serving.raw() for _ in range(api.MOST_CLIENTS)]
+    held = [serving.raw() for _ in range(api.MAX_CLIENTS)]
     one_more = sockets.connect(serving.path, 5.0)
     assert is_closed(one_more)
     one_more.close()
@@ -256,13 +256,13 @@ def test_idle_strangers_take_no_place_of_others(serving: Serving) -> None:
     def dial() -> socket.socket:
         return socket.create_connection(("127.0.0.1", serving.port), 5)
 
-    idle = [dial() for _ in range(2 * api.MOST_CLIENTS)]
+    idle = [dial() for _ in range(2 * api.MAX_CLIENTS)]
     try:
         with (
             AgentClient.over_tcp("127.0.0.1", serving.port, b"the token") as over_tcp,
             AgentClient.at(serving.path) as at_home,
         ):
-            more = [dial() for _ in range(2 * api.MOST_CLIENTS)]
+            more = [dial() for _ in range(2 * api.MAX_CLIENTS)]
             idle += more
             assert over_tcp.ask("echo", a=1) == {"a": 1}
             assert at_home.ask("echo", a=2) == {"a": 2}

@@ -15,7 +15,7 @@ import pytest
 
 from distdbg.cli.main import main
 from distdbg.client.agent_client import AgentClient
-from distdbg.client.feed.connections import RunDoor
+from distdbg.client.feed.connections import RunRoute
 from distdbg.client.live_feed import LiveFeed
 from distdbg.client.live_runs import find_live_runs
 from distdbg.control.holds import hold_of
@@ -283,7 +283,7 @@ def test_a_dashboard_arms_and_clears_breakpoints_by_their_numbers(
     monkeypatch.setattr(tempfile, "tempdir", str(job.folder))
     with job.connect() as client:
         assert is_there(job, client)
-        feed = LiveFeed(RunDoor(find_live_runs(host_name())))
+        feed = LiveFeed(RunRoute(find_live_runs(host_name())))
         try:
             assert feed.do(Action.BREAK, rule="rank=0") == "breakpoint 1 is set: rank=0"
             assert feed.do(Action.BREAK, rule="on=nan") == "breakpoint 2 is set: on=nan"

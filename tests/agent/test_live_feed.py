@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from distdbg.client import protocol
-from distdbg.client.feed.connections import RunDoor, newest_run
+from distdbg.client.feed.connections import RunRoute, newest_run
 from distdbg.client.live_feed import LiveFeed
 from distdbg.client.live_runs import LiveRun, agents_of, find_live_runs
 from distdbg.errors import DistError
@@ -70,7 +70,7 @@ def open_feed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., LiveFee
             assert time.monotonic() < deadline
             time.sleep(0.02)  # the ranks begin
         runs = find_live_runs(host_name())
-        feeds.append(LiveFeed(RunDoor(agents_of(runs, live) or [live]), **more))
+        feeds.append(LiveFeed(RunRoute(agents_of(runs, live) or [live]), **more))
         return feeds[-1]
 
     yield open_one
@@ -373,7 +373,7 @@ def scripted() -> Iterator[tuple[Scripted, LiveFeed]]:
     with tempfile.TemporaryDirectory(prefix="feed-") as folder:
         agent = Scripted(Path(folder) / "a.sock")
         run = LiveRun(run="made-up", host="n14", socket=agent.path)
-        feed = LiveFeed(RunDoor([run]), timeout_s=0.5)
+        feed = LiveFeed(RunRoute([run]), timeout_s=0.5)
         yield agent, feed
         agent.close()
         feed.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.proxy import MOST_WAITING_NBYTES
+from distdbg.agent.proxy import MAX_WAITING_NBYTES
 from distdbg.client.agent_client import AgentClient, AgentError
 from distdbg.control import sockets
 from distdbg.errors import UsageError
@@ -88,7 +88,7 @@ def test_who_does_not_read_holds_nobody_up_and_costs_little(start_job: Callable[
                 if sent == before:
                     idle.set()
         # What two pairs of sockets hold, and the agent's part.
-        assert sent < MOST_WAITING_NBYTES * 2 + (4 << 20)
+        assert sent < MAX_WAITING_NBYTES * 2 + (4 << 20)
         with job.connect() as other:
             assert other.ask("ranks")["ranks"]
         ours.settimeout(10)

@@ -58,6 +58,6 @@ def test_the_events_of_a_deadlock_replay_to_its_verdicts(start_job: Callable[...
     assert again.said == ["DEADLOCK on ranks 0-1: the job is aborted"]
     assert [one["findings"][0]["kind"] for one in again.aborted] == ["deadlock"]
 
-    moved = text.replace('"are_unmoved": true', '"are_unmoved": false')
+    moved = text.replace('"still_wait": true', '"still_wait": false')
     again = replay(read_events(moved), ABORT_ON, run=folder.name, source=str(folder))
     assert (again.verdicts, again.said, again.aborted) == (verdicts, [], [])

@@ -9,13 +9,13 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
 import distdbg
-from distdbg.debugger.serve import socket_name
+from distdbg.control.sockets import debugger_socket
 from tests.support.terminals import ShownProgram, on_terminal
 
 _PATIENCE_S = 120.0
@@ -81,7 +81,7 @@ class Ranks:
         return (self.folder / f"out{rank}").read_text()
 
     def socket(self, rank: int = 0) -> Path:
-        return self.run / socket_name(rank)
+        return self.run / debugger_socket(rank)
 
     def until_printed(self, text: str, rank: int = 0) -> None:
         poll_for(lambda: text in self.out(rank), lambda: f"{text!r} not in {self.out(rank)}")
@@ -94,6 +94,18 @@ class Ranks:
         return on_terminal(
             ["-m", "distdbg", "attach", "--rank", str(rank), str(self.run)], self.environ()
         )
+
+    @contextmanager
+    def at_prompt(self, rank: int = 0) -> Iterator[ShownProgram]:
+        """A client at a terminal, which shows the prompt."""
+        with self.attach(rank) as client:
+            client.expect(r"\(Pdb\) ")
+            yield client
+
+    def start_and_stop(self, program: str, world_size: int = 1, **environ: str) -> None:
+        """Start them, until the first one has stopped."""
+        self.start(program, world_size, **environ)
+        self.until_stopped()
 
     def call(self, *argv: str, typed: str = "") -> subprocess.CompletedProcess[str]:
         """`distdbg` with these arguments, over pipes."""

@@ -37,8 +37,7 @@ STOPS = """
 
 
 def test_a_rank_is_looked_at_changed_and_stepped_over_an_op(ranks_of: Any) -> None:
-    ranks_of.start(STOPS, 2)
-    ranks_of.until_stopped()
+    ranks_of.start_and_stop(STOPS, 2)
     with ranks_of.attach() as client:
         where = client.expect(PROMPT)
         assert "rank 0 stopped at program.py:10 (step): a breakpoint" in where
@@ -66,8 +65,7 @@ def test_a_rank_is_looked_at_changed_and_stepped_over_an_op(ranks_of: Any) -> No
 
 
 def test_nothing_is_left_in_a_rank_that_went_on(ranks_of: Any) -> None:
-    ranks_of.start(STOPS)
-    ranks_of.until_stopped()
+    ranks_of.start_and_stop(STOPS)
     assert ranks_of.call("attach", str(ranks_of.run), typed="n\nc\n").returncode == 0
     assert ranks_of.wait() == [0]
     assert "left None" in ranks_of.out()
@@ -76,8 +74,7 @@ def test_nothing_is_left_in_a_rank_that_went_on(ranks_of: Any) -> None:
 
 @pytest.mark.slow
 def test_quitting_is_told_to_whoever_stopped_the_rank(ranks_of: Any) -> None:
-    ranks_of.start(STOPS)
-    ranks_of.until_stopped()
+    ranks_of.start_and_stop(STOPS)
     done = ranks_of.call("attach", "--rank", "0", str(ranks_of.run), typed="q\n")
     assert done.returncode == 0
     assert "rank 0 has left its debugger" in done.stderr
@@ -87,21 +84,17 @@ def test_quitting_is_told_to_whoever_stopped_the_rank(ranks_of: Any) -> None:
 
 @pytest.mark.slow
 def test_the_tab_key_completes_from_the_ranks_frame(ranks_of: Any) -> None:
-    ranks_of.start(STOPS)
-    ranks_of.until_stopped()
-    with ranks_of.attach() as client:
-        client.expect(PROMPT)
+    ranks_of.start_and_stop(STOPS)
+    with ranks_of.at_prompt() as client:
         client.type("p sca\t\n")
         assert "p scale" in client.expect(PROMPT)
         client.type("p x.toli\t\n")
         assert "p x.tolist" in client.expect(PROMPT)
-        client.type("c\n")
-        client.expect("goes on")
+        client.go_on()
 
 
 def test_statements_go_over_lines(ranks_of: Any) -> None:
-    ranks_of.start(STOPS)
-    ranks_of.until_stopped()
+    ranks_of.start_and_stop(STOPS)
     script = "total = 0\nfor i in range(4):\n    total += i\n\nprint('total', total)\nc\n"
     done = ranks_of.call("attach", str(ranks_of.run), typed=script)
     assert "total 6\n" in done.stdout
@@ -111,17 +104,14 @@ def test_statements_go_over_lines(ranks_of: Any) -> None:
 def test_a_rank_stays_at_its_breakpoint_when_the_client_detaches_or_is_killed(
     ranks_of: Any,
 ) -> None:
-    ranks_of.start(STOPS)
-    ranks_of.until_stopped()
-    with ranks_of.attach() as client:
-        client.expect(PROMPT)
+    ranks_of.start_and_stop(STOPS)
+    with ranks_of.at_prompt() as client:
         client.type("scale = 5\n")
         client.expect(PROMPT)
         client.type("detach\n")
         client.expect("detached")
         assert client.wait()[0] == 0
-    with ranks_of.attach() as client:
-        client.expect(PROMPT)
+    with ranks_of.at_prompt() as client:
         client.process.send_signal(signal.SIGKILL)
         client.process.wait()
     assert ranks_of.processes[0].poll() is None
@@ -132,10 +122,8 @@ def test_a_rank_stays_at_its_breakpoint_when_the_client_detaches_or_is_killed(
 
 @pytest.mark.slow
 def test_the_end_of_the_input_at_a_terminal_lets_the_rank_go_on(ranks_of: Any) -> None:
-    ranks_of.start(STOPS)
-    ranks_of.until_stopped()
-    with ranks_of.attach() as client:
-        client.expect(PROMPT)
+    ranks_of.start_and_stop(STOPS)
+    with ranks_of.at_prompt() as client:
         client.type("\x04")
         client.expect("goes on")
         assert client.wait()[0] == 0
@@ -144,10 +132,8 @@ def test_the_end_of_the_input_at_a_terminal_lets_the_rank_go_on(ranks_of: Any) -
 
 @pytest.mark.slow
 def test_a_second_client_is_told_who_is_there(ranks_of: Any) -> None:
-    ranks_of.start(STOPS)
-    ranks_of.until_stopped()
-    with ranks_of.attach() as client:
-        client.expect(PROMPT)
+    ranks_of.start_and_stop(STOPS)
+    with ranks_of.at_prompt() as client:
         done = ranks_of.call("attach", "--rank", "0", str(ranks_of.run))
         assert done.returncode == 2
         assert f"rank 0 is attached already, by {os.environ.get('USER', '')}" in done.stderr
@@ -157,10 +143,8 @@ def test_a_second_client_is_told_who_is_there(ranks_of: Any) -> None:
 
 @pytest.mark.slow
 def test_the_end_of_a_rank_is_told_to_its_client(ranks_of: Any) -> None:
-    ranks_of.start(STOPS)
-    ranks_of.until_stopped()
-    with ranks_of.attach() as client:
-        client.expect(PROMPT)
+    ranks_of.start_and_stop(STOPS)
+    with ranks_of.at_prompt() as client:
         ranks_of.processes[0].send_signal(signal.SIGKILL)
         code, text = client.wait()
     assert code == 5
@@ -169,38 +153,31 @@ def test_the_end_of_a_rank_is_told_to_its_client(ranks_of: Any) -> None:
 
 @pytest.mark.slow
 def test_a_socket_that_a_killed_rank_has_left_is_replaced(ranks_of: Any) -> None:
-    ranks_of.start(STOPS)
-    ranks_of.until_stopped()
+    ranks_of.start_and_stop(STOPS)
     killed = ranks_of.processes.pop()
     killed.kill()
     killed.wait()
-    ranks_of.start(STOPS)
-    ranks_of.until_stopped()
+    ranks_of.start_and_stop(STOPS)
     assert ranks_of.call("attach", str(ranks_of.run), typed="c\n").returncode == 0
     assert ranks_of.wait() == [0]
 
 
 def test_ctrl_c_breaks_off_a_statement_and_the_rank_lives(ranks_of: Any) -> None:
-    ranks_of.start(STOPS)
-    ranks_of.until_stopped()
-    with ranks_of.attach() as client:
-        client.expect(PROMPT)
+    ranks_of.start_and_stop(STOPS)
+    with ranks_of.at_prompt() as client:
         client.type("import time; print('begun'); time.sleep(600)\n")
         client.expect(r"\nbegun")
         client.interrupt()
         assert "KeyboardInterrupt" in client.expect(PROMPT)
-        client.type("c\n")
-        client.expect("goes on")
+        client.go_on()
     assert ranks_of.wait() == [0]
 
 
 @pytest.mark.slow
 def test_ctrl_c_ends_a_sleep_that_the_first_signal_does_not_reach(ranks_of: Any) -> None:
     """As where it comes after Python has looked for signals, and before the system call."""
-    ranks_of.start(STOPS)
-    ranks_of.until_stopped()
-    with ranks_of.attach() as client:
-        client.expect(PROMPT)
+    ranks_of.start_and_stop(STOPS)
+    with ranks_of.at_prompt() as client:
         client.type(
             "import signal, time; mine = {signal.SIGRTMIN + 8}; mask = signal.pthread_sigmask\n"
         )
@@ -212,21 +189,17 @@ def test_ctrl_c_ends_a_sleep_that_the_first_signal_does_not_reach(ranks_of: Any)
         client.expect(r"\nbegun")
         client.interrupt()
         assert "KeyboardInterrupt" in client.expect(PROMPT)
-        client.type("c\n")
-        client.expect("goes on")
+        client.go_on()
     assert ranks_of.wait() == [0]
 
 
 @pytest.mark.slow
 def test_the_clock_of_the_job_stands_at_the_prompt_alone(ranks_of: Any) -> None:
-    ranks_of.start(STOPS, 2, DISTDBG_TIMEOUT_S="3")
-    ranks_of.until_stopped()
-    with ranks_of.attach() as client:
-        client.expect(PROMPT)
+    ranks_of.start_and_stop(STOPS, 2, DISTDBG_TIMEOUT_S="3")
+    with ranks_of.at_prompt() as client:
         client.type("import time; time.sleep(4)\n")  # longer than the other rank's op may take
         client.expect(PROMPT)
-        client.type("c\n")
-        client.expect("goes on")
+        client.go_on()
     assert ranks_of.wait() == [0, 0]
 
 
@@ -277,8 +250,7 @@ def test_a_rank_to_which_nobody_can_come_says_why_and_goes_on(ranks_of: Any) -> 
 def test_what_says_no_line_of_the_protocol_is_dropped(ranks_of: Any) -> None:
     from distdbg.control import sockets
 
-    ranks_of.start(STOPS)
-    ranks_of.until_stopped()
+    ranks_of.start_and_stop(STOPS)
     for rubbish in (b"GET / HTTP/1.0\n", b"[1]\n", b'{"bytes": 7}\n', b"x" * (3 << 20)):
         sock = sockets.connect(ranks_of.socket(), 5.0)
         with sock, sock.makefile("rb") as lines:
@@ -294,8 +266,7 @@ def test_what_says_no_line_of_the_protocol_is_dropped(ranks_of: Any) -> None:
 
 @pytest.mark.slow
 def test_an_expression_without_an_end_is_broken_off_and_the_prompt_lives(ranks_of: Any) -> None:
-    ranks_of.start(STOPS)
-    ranks_of.until_stopped()
+    ranks_of.start_and_stop(STOPS)
     endless = "sum(0 for _ in iter(int, 1))"
     for _ in range(2):
         done = ranks_of.call("exec", "--rank", "0", "--timeout", "0.5", str(ranks_of.run), endless)
@@ -326,8 +297,7 @@ def test_a_completion_without_an_end_is_broken_off(ranks_of: Any) -> None:
     )
     ranks_of.until_stopped()
     for is_killed in (False, True):
-        with ranks_of.attach() as client:
-            client.expect(PROMPT)
+        with ranks_of.at_prompt() as client:
             client.type("p endless.more.\t")
             if is_killed:
                 client.expect("endless.more.")
@@ -377,8 +347,7 @@ def test_at_the_error_of_an_op_the_line_that_called_it_is_looked_into(ranks_of: 
         client.expect(PROMPT)
         client.type("n\n")  # it comes to the line now
         client.expect(PROMPT)
-        client.type("c\n")
-        client.expect("goes on")
+        client.go_on()
     assert ranks_of.wait() == [0, 0]
     assert all("raised MismatchError" in ranks_of.out(rank) for rank in range(2))
 
@@ -404,12 +373,10 @@ def test_ranks_that_wait_at_a_breakpoint_of_others_can_be_asked_and_attached_to(
     ranks_of.until_stopped()
     done = ranks_of.call("exec", "--all", str(ranks_of.run), "scale * 10")
     assert [line.split()[:2] for line in done.stdout.splitlines()[2:]] == [["0", "10"], ["1", "20"]]
-    with ranks_of.attach(1) as client:
-        client.expect(PROMPT)
+    with ranks_of.at_prompt(1) as client:
         client.type("scale = 7\n")
         client.expect(PROMPT)
-        client.type("c\n")
-        client.expect("goes on")
+        client.go_on()
     assert ranks_of.call("attach", str(ranks_of.run), typed="c\n").returncode == 0
     assert ranks_of.wait() == [0, 0]
     assert "result 7" in ranks_of.out(1)

@@ -95,8 +95,7 @@ def test_a_limit_of_two_seconds_stands_while_a_rank_is_stopped_and_counts_again_
             for rank in range(4):
                 assert f"met by {way}" not in ranks_of.out(rank)
                 assert ranks_of.processes[rank].poll() is None
-            client.type("c\n")
-            client.expect("goes on")
+            client.go_on()
     assert ranks_of.wait() == [0, 0, 0, 0]
     assert "met by store" in ranks_of.out(0)
     for rank in (1, 2, 3):
@@ -115,8 +114,7 @@ def test_conditions_choose_one_rank_and_one_op_of_four(ranks_of: Any) -> None:
         assert "before all_reduce #3 on group 'dp'" in client.expect(PROMPT)
         client.type("x[:] = 100\n")  # nothing of the op is sent yet
         client.expect(PROMPT)
-        client.type("c\n")
-        client.expect("goes on")
+        client.go_on()
     assert ranks_of.wait() == [0, 0, 0, 0]
     for rank in range(4):
         assert "sums [0, 4, 106, 12, 16]" in ranks_of.out(rank)
@@ -134,15 +132,13 @@ def test_two_of_four_ranks_have_a_debugger_each_and_the_others_wait_for_both(
             client.expect(PROMPT)
             client.type(f"mine = {value}\n")
             client.expect(PROMPT)
-        zero.type("c\n")
-        zero.expect("goes on")
+        zero.go_on()
         time.sleep(2.5)  # longer than ops may take: rank 3 is looked at still
         assert [process.poll() for process in ranks_of.processes] == [None] * 4
         three.type("p mine\n")
         three.expect("300")
         three.expect(PROMPT)
-        three.type("c\n")
-        three.expect("goes on")
+        three.go_on()
     assert ranks_of.wait() == [0, 0, 0, 0]
     assert all("sum 403.0" in ranks_of.out(rank) for rank in range(4))
 
@@ -151,21 +147,17 @@ def test_a_client_that_detaches_or_is_killed_leaves_four_ranks_as_they_were(rank
     ranks_of.start(MEETS, 4)
     ranks_of.until_stopped(0)
     ranks_of.until_stopped(3)
-    with ranks_of.attach(0) as client:
-        client.expect(PROMPT)
+    with ranks_of.at_prompt(0) as client:
         client.type("detach\n")
         client.expect("detached")
-    with ranks_of.attach(3) as client:
-        client.expect(PROMPT)
+    with ranks_of.at_prompt(3) as client:
         client.process.send_signal(signal.SIGKILL)
         client.process.wait()
     time.sleep(2.5)  # longer than ops may take: nobody is there, the clock is paused all the same
     assert [process.poll() for process in ranks_of.processes] == [None] * 4
     for rank in (0, 3):
-        with ranks_of.attach(rank) as client:
-            client.expect(PROMPT)
-            client.type("c\n")
-            client.expect("goes on")
+        with ranks_of.at_prompt(rank) as client:
+            client.go_on()
     assert ranks_of.wait() == [0, 0, 0, 0]
     assert all("sum 6.0" in ranks_of.out(rank) for rank in range(4))
 
@@ -174,9 +166,7 @@ def test_quitting_one_of_two_debuggers_is_one_error_on_all_four(ranks_of: Any) -
     ranks_of.start(MEETS, 4)
     ranks_of.until_stopped(0)
     ranks_of.until_stopped(3)
-    with ranks_of.attach(0) as zero, ranks_of.attach(3) as three:
-        zero.expect(PROMPT)
-        three.expect(PROMPT)
+    with ranks_of.at_prompt(0) as zero, ranks_of.at_prompt(3) as three:
         three.type("q\n")
         zero.type("c\n")
         assert ranks_of.wait() == [1, 1, 1, 1]
@@ -187,8 +177,7 @@ def test_quitting_one_of_two_debuggers_is_one_error_on_all_four(ranks_of: Any) -
 def test_a_rank_that_is_killed_at_its_prompt_ends_the_wait_of_the_others(ranks_of: Any) -> None:
     ranks_of.start(MEETS.replace("[0, 3]", "0"), 4)
     ranks_of.until_stopped(0)
-    with ranks_of.attach(0) as client:
-        client.expect(PROMPT)
+    with ranks_of.at_prompt(0) as client:
         ranks_of.processes[0].send_signal(signal.SIGKILL)
         assert client.wait()[0] != 0
     assert ranks_of.wait() == [-signal.SIGKILL, 1, 1, 1]

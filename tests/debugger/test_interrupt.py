@@ -42,8 +42,7 @@ def start(ranks: Any, body: str, world_size: int = 1, **environ: str) -> None:
 @pytest.mark.slow
 def test_attaching_stops_a_rank_in_python_and_leaving_lets_it_run(ranks_of: Any) -> None:
     start(ranks_of, "pass")
-    with ranks_of.attach() as client:
-        client.expect(PROMPT)
+    with ranks_of.at_prompt() as client:
         client.type("p count > 0\n")
         client.expect("True")
         client.process.send_signal(signal.SIGKILL)
@@ -72,8 +71,7 @@ def test_a_rank_is_stopped_in_a_sleep_and_in_a_wait_for_another(ranks_of: Any) -
 @pytest.mark.slow
 def test_ctrl_c_stops_a_rank_again_that_was_told_to_go_on(ranks_of: Any) -> None:
     start(ranks_of, "time.sleep(0.01)")
-    with ranks_of.attach() as client:
-        client.expect(PROMPT)
+    with ranks_of.at_prompt() as client:
         client.type("c\n")
         client.expect("Ctrl-C stops it, twice leaves")
         client.interrupt()
@@ -167,8 +165,7 @@ def test_ranks_that_are_threads_of_a_process_are_debugged_side_by_side(ranks_of:
         first.type("n\n")
         first.expect("-> dist.barrier")
         first.type("s\n")
-        second.type("c\n")
-        second.expect("goes on")
+        second.go_on()
         first.expect("-> return me")
         first.type("c\n")
         first.expect("goes on|has left")

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.control import sockets
+from distdbg.control.sockets import debugger_socket
 from distdbg.debugger import protocol
 from distdbg.debugger.desk import PromptInput
-from distdbg.debugger.serve import PromptServer, socket_name
+from distdbg.debugger.serve import PromptServer
 from tests.fuzz import harness
 
 LINES: tuple[dict[str, Any], ...] = (
@@ -32,7 +33,7 @@ def one(chance: random.Random) -> None:
             desk.is_waiting = chance.random() < 0.5
             desk.mode = chance.choice(("line", "terminal"))
         server.open(desk, Path(folder), lambda text: {"value": text, "type": "str"})
-        path = Path(folder) / socket_name(3)
+        path = Path(folder) / debugger_socket(3)
         try:
             for _ in range(3):
                 with sockets.connect(path, 5.0) as sock:

@@ -58,7 +58,7 @@ def _talk(chance: random.Random) -> dict[bool, list[bytes]]:
         )
         child.put_account({"rank": 0, "site": "x.py:3"}, 1, now_ns)
         child.order("pause", {}, now_ns)
-        parent.request_vouch([0, 1])
+        parent.request_accounts([0, 1])
         for sender, receiver, link, is_up in (
             (child, parent, CHILD, True),
             (parent, child, PARENT, False),

@@ -43,12 +43,12 @@ def test_constants_are_the_same() -> None:
         "control_version": layout.VERSION,
         "control_nbytes": layout.PAGE_NBYTES,
         "abort_offset": layout.ABORT_OFFSET,
-        "most_abort_nbytes": layout.MOST_ABORT_NBYTES,
+        "max_abort_nbytes": layout.MAX_ABORT_NBYTES,
         "break_offset": layout.BREAK_OFFSET,
-        "most_break_nbytes": layout.MOST_BREAK_NBYTES,
+        "max_break_nbytes": layout.MAX_BREAK_NBYTES,
         "holds_offset": layout.HOLDS_OFFSET,
         "hold_nbytes": layout.HOLD_NBYTES,
-        "most_holds": layout.MOST_HOLDS,
+        "max_holds": layout.MAX_HOLDS,
         "abort_set": layout.ABORT_SET,
     }
 

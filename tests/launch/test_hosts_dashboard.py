@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.client.agent_client import AgentClient
-from distdbg.client.feed.connections import RunDoor, newest_run
+from distdbg.client.feed.connections import RunRoute, newest_run
 from distdbg.client.live_feed import LiveFeed
 from distdbg.client.live_runs import LiveRun, agents_of, find_live_runs
 from distdbg.record.rank_state import RankState
@@ -79,7 +79,7 @@ def test_ranks_of_two_hosts_are_one_job_until_a_host_is_lost(tmp_path: Path) -> 
         found = await_agents(hosts.address(0), str(runs))
         live = newest_run(found)
         assert live is not None
-        feed = LiveFeed(RunDoor(agents_of(found, live)))
+        feed = LiveFeed(RunRoute(agents_of(found, live)))
         try:
             feed.want(frozenset(Topic))
             snapshot = await_snapshot(

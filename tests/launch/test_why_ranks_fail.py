@@ -115,7 +115,7 @@ def judge(evidence: Sequence[LostRankEvidence]) -> tuple[LossRole, list[int], in
     assert found is not None
     outcome = JobOutcome(evidence=evidence)
     ranks = sorted(one.rank for one in found.first)
-    return found.part, ranks, exit_code(outcome), report(outcome)
+    return found.role, ranks, exit_code(outcome), report(outcome)
 
 
 def test_who_raises_is_found_and_the_others_are_its_victims(tmp_path: Path) -> None:

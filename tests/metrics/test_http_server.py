@@ -12,7 +12,7 @@ import pytest
 
 from distdbg.export.http.gate import AccessGate
 from distdbg.export.http.pages import PageAnswer
-from distdbg.export.http.server import MOST_CONNECTIONS, MOST_UNKNOWN, Server
+from distdbg.export.http.server import MAX_CONNECTIONS, MAX_UNKNOWN, Server
 from tests.metrics.scraping import await_that, get
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -95,7 +95,7 @@ def test_who_sends_nothing_or_half_a_request_is_ended(served: Served) -> None:
 
 def test_of_too_many_connections_an_idle_one_makes_room(served: Served) -> None:
     with ExitStack() as stack:
-        idle = [stack.enter_context(served.connect()) for _ in range(MOST_CONNECTIONS)]
+        idle = [stack.enter_context(served.connect()) for _ in range(MAX_CONNECTIONS)]
         for sock in idle:
             sock.sendall(GET)
             read_answer(sock)
@@ -105,10 +105,10 @@ def test_of_too_many_connections_an_idle_one_makes_room(served: Served) -> None:
 def test_who_comes_when_all_are_busy_is_told_so(served: Served) -> None:
     served.may_answer.clear()
     with ExitStack() as stack:
-        for _ in range(MOST_CONNECTIONS):
+        for _ in range(MAX_CONNECTIONS):
             sock = stack.enter_context(served.connect())
             sock.sendall(GET)
-        await_that(lambda: served.asked == MOST_CONNECTIONS, "not all are being answered")
+        await_that(lambda: served.asked == MAX_CONNECTIONS, "not all are being answered")
         assert served.get() == (503, "busy\n")
         served.may_answer.set()
 
@@ -135,7 +135,7 @@ def test_idle_strangers_keep_nobody_out() -> None:
     try:
         with ExitStack() as stack:
             for _ in range(10):
-                idle = [stack.enter_context(served.connect()) for _ in range(2 * MOST_UNKNOWN)]
+                idle = [stack.enter_context(served.connect()) for _ in range(2 * MAX_UNKNOWN)]
                 idle[0].sendall(b"GET /metrics HTTP/1.1\r\n")
                 assert served.get() == (200, "up 1\n")
             assert idle[0].recv(1) == b""  # the oldest has gone
@@ -148,7 +148,7 @@ def test_who_may_not_read_takes_no_place_of_who_may() -> None:
     wrong = GET.replace(b"\r\n\r\n", b"\r\nAuthorization: Bearer no\r\n\r\n")
     try:
         with ExitStack() as stack:
-            for _ in range(2 * MOST_UNKNOWN):
+            for _ in range(2 * MAX_UNKNOWN):
                 sock = stack.enter_context(served.connect())
                 sock.sendall(wrong)
                 assert b" 401 " in read_answer(sock)
@@ -200,27 +200,18 @@ def test_health_needs_no_leave(served: Served) -> None:
     assert served.get(Authorization="Bearer wrong")[0] == 401
 
 
-def test_version_6_is_served_as_well() -> None:
+@pytest.mark.parametrize(("listens", "asked"), [("::1", "[::1]"), ("::", "127.0.0.1")])
+def test_version_6_is_served_as_well_also_to_who_comes_by_version_4(
+    listens: str, asked: str
+) -> None:
     served = Served()
     try:
         try:
-            port = served.server.listen("::1", 0)
+            port = served.server.listen(listens, 0)
         except OSError:
             pytest.skip("this kernel has no IPv6")
-        assert get(f"http://[::1]:{port}/metrics").text == "up 1\n"
+        assert get(f"http://{asked}:{port}/metrics").text == "up 1\n"
         assert served.get() == (200, "up 1\n")
-    finally:
-        served.server.close()
-
-
-def test_who_comes_by_version_4_to_a_port_of_version_6_is_known_as_well() -> None:
-    served = Served()
-    try:
-        try:
-            port = served.server.listen("::", 0)
-        except OSError:
-            pytest.skip("this kernel has no IPv6")
-        assert get(f"http://127.0.0.1:{port}/metrics").text == "up 1\n"
     finally:
         served.server.close()
 

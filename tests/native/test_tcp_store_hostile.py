@@ -13,8 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from distdbg.control.served import peer_address
-from distdbg.control.tokens import derive_token
+from distdbg.control.served import derive_token, peer_address
 from distdbg.errors import DistNetworkError, UsageError
 from distdbg.native import StoreServer
 from distdbg.runtime.store import TCPStore

@@ -39,8 +39,7 @@ from distdbg.hosts.handshake import Handshake
 from distdbg.hosts.links import Link, LinkLost
 from distdbg.runtime.store import TCPStore
 from distdbg.secure import relay
-from distdbg.secure.certificate import NAME, derive_pair
-from distdbg.secure.contexts import certificate_pem
+from distdbg.secure.contexts import NAME, certificate_pem, derive_pair
 from distdbg.secure.guard import Guard, open_guard, why_ended
 from distdbg.secure.settings import Files, TlsSettings, read_settings
 

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from distdbg.control.tokens import derive_token
+from distdbg.control.served import derive_token
 from distdbg.native import TcpHub
 from distdbg.secure import channel
 from distdbg.secure.contexts import make_contexts
@@ -95,7 +95,7 @@ def test_a_record_of_impossible_length_ends_the_connection() -> None:
 
 
 def test_a_handshake_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "_MOST_HANDSHAKE_NBYTES", 20_000)
+    monkeypatch.setattr(channel, "_MAX_HANDSHAKE_NBYTES", 20_000)
     guard = made()
     record = (
         b"\x16\x03\x01\x40\x00" + b"\x01\x01\xff\xff" + bytes(0x4000 - 4)
@@ -143,7 +143,7 @@ class KeyUpdates:
 
 
 def test_answers_that_nobody_takes_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "_MOST_UNSENT_NBYTES", 10_000)
+    monkeypatch.setattr(channel, "_MAX_UNSENT_NBYTES", 10_000)
     guard = made(is_web=True)
     with connected() as (client, server):
         for sock in (client, server):

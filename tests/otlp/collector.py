@@ -45,23 +45,19 @@ class Taken:
 
     def spans(self) -> list[tuple[dict[str, Any], Any]]:
         """Each span with the attributes of its resource."""
-        return [
-            (plain(resource.resource.attributes), span)
-            for request in list(self.requests)
-            if isinstance(request, ExportTraceServiceRequest)
-            for resource in request.resource_spans
-            for scope in resource.scope_spans
-            for span in scope.spans
-        ]
+        return self._each(ExportTraceServiceRequest, "spans", "spans")
 
     def logs(self) -> list[tuple[dict[str, Any], Any]]:
+        return self._each(ExportLogsServiceRequest, "logs", "log_records")
+
+    def _each(self, kind: type, signal: str, items: str) -> list[tuple[dict[str, Any], Any]]:
         return [
-            (plain(resource.resource.attributes), log)
+            (plain(resource.resource.attributes), item)
             for request in list(self.requests)
-            if isinstance(request, ExportLogsServiceRequest)
-            for resource in request.resource_logs
-            for scope in resource.scope_logs
-            for log in scope.log_records
+            if isinstance(request, kind)
+            for resource in getattr(request, f"resource_{signal}")
+            for scope in getattr(resource, f"scope_{signal}")
+            for item in getattr(scope, items)
         ]
 
     def metrics(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from distdbg.export.metrics.push import group_path, push
+from distdbg.export.metrics.push import Gateway, group_path
 from distdbg.export.metrics.textfile import write_textfile
 from tests.prometheus.started import free_address, get, started
 from tests.unit.export.test_text import whole
@@ -38,7 +38,7 @@ def test_a_gateway_serves_what_was_pushed_last(tmp_path: Path) -> None:
         folder=tmp_path,
     ):
         for run, name in (("0412", "n01"), ("0412", "n01"), ("0412", "n02"), ('a/b \\"é', "")):
-            push(f"http://{address}", whole(run, name), 10)
+            Gateway(f"http://{address}").push(whole(run, name), 10)
         found = ours(get(f"http://{address}/metrics"))
         worlds = labelled(found, "distdbg_world_size")
         assert {(one["run"], one.get("host", "")) for one in worlds} == {

@@ -44,6 +44,11 @@ class ShownProgram:
         """Press these keys."""
         os.write(self._master, text.encode())
 
+    def go_on(self) -> None:
+        """Let the rank at the prompt of a debugger continue."""
+        self.type("c\n")
+        self.expect("goes on")
+
     def interrupt(self) -> None:
         """Ctrl-C."""
         self.type("\x03")

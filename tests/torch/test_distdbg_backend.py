@@ -258,7 +258,7 @@ def test_a_rank_ends_without_destroying_its_groups(ranks: Ranks) -> None:
 
 
 def leave_where_torch_tells_no_backend() -> None:
-    from distdbg.torch_bridge.backend.patches import _destroy_process_group
+    from distdbg.torch_bridge.backend.creation import _destroy_process_group
 
     with job() as (dist, _, _):
         part = dist.new_group([0])
@@ -281,7 +281,7 @@ def test_a_work_that_cpp_alone_has_is_kept_where_torch_does_not(
 
     kept: OrderedDict[int, Any] = OrderedDict()
     monkeypatch.setattr(module, "_kept", kept)  # as up to torch 2.6
-    monkeypatch.setattr(module, "_MOST_KEPT", 2)
+    monkeypatch.setattr(module, "_MAX_KEPT", 2)
     done = module.DoneWork()
     assert list(kept.values()) == [done]
     done.wait()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import distdbg as dist
-from distdbg.runtime.parallel.permutation import permutation_without_torch
+from distdbg.runtime.parallel.sampler import permutation_without_torch
 
 torch = pytest.importorskip("torch")
 

@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 
 from distdbg.record.rank_state import RankState
 from distdbg.tui.app import TopApp
-from distdbg.tui.pace import MOST_PER_S, RedrawPace
+from distdbg.tui.pace import MAX_PER_S, RedrawPace
 from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row
 
 pytestmark = pytest.mark.tui
@@ -35,7 +35,7 @@ def test_keys_mouse_sizes_and_news_together_make_ten_redraws_a_second() -> None:
     app = CountingApp(feed, now=lambda: NOW)
 
     async def script(pilot: Pilot[None]) -> None:
-        app.pace.between_s = 1 / MOST_PER_S
+        app.pace.between_s = 1 / MAX_PER_S
         await pilot.pause(0.3)
         driver = app._driver
         assert driver is not None
@@ -58,6 +58,6 @@ def test_keys_mouse_sizes_and_news_together_make_ten_redraws_a_second() -> None:
             app.tick()
             await pilot._wait_for_screen(0.5)
         took = time.monotonic() - begin
-        assert app.redraws - before <= MOST_PER_S * took + 1
+        assert app.redraws - before <= MAX_PER_S * took + 1
 
     drive(app, script)

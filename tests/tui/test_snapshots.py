@@ -13,7 +13,7 @@ import pytest
 from textual.pilot import Pilot
 
 from distdbg.tui.app import TopApp
-from distdbg.tui.picture import lines_of, plain_picture
+from distdbg.tui.once import lines_of, plain_picture
 from distdbg.view.snapshot import FeedLink
 from tests.tui import example_job
 from tests.tui.made_up import NOW, MadeUpFeed, drive

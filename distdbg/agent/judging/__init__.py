@@ -9,10 +9,7 @@ watch                makes the events of what is there, and carries the instruct
 stuck_thresholds     from which age on a rank that reaches no op counts as stuck. Pure
 reports              what is reported of a verdict, and when; each thing once. Pure
 verdict_files        stacks and sightings of the ranks of the cause; verdict.json
-batches              adds to a verdict that a rank ran out of batches, where the records of this host's
-                     ranks prove it
 error_times          times of the errors of ranks, and of their last op that went well
 judge, judged_verdict    diagnoses the accounts of the hosts
-pacing               when the job is diagnosed again
-diagnosis_triggers  the ranks that are a reason to diagnose the job; a change triggers a new diagnosis
+diagnosis_triggers   the ranks that are a reason to diagnose the job; a change triggers a new diagnosis
 """

@@ -30,13 +30,13 @@ from distdbg.record.rank_state import RankState
 Account = dict[str, Any]
 Row = dict[str, Any]
 
-_MOST_OPS: Final = 64
-_MOST_GROUPS: Final = 256
-_MOST_FRAMES: Final = 12
-_MOST_THREADS: Final = 1024
-_MOST_FOUND: Final = 16
-_MOST_DETAILS: Final = 4
-_MOST_LETTERS: Final = 300
+_MAX_OPS: Final = 64
+_MAX_GROUPS: Final = 256
+_MAX_FRAMES: Final = 12
+_MAX_THREADS: Final = 1024
+_MAX_FOUND: Final = 16
+_MAX_DETAILS: Final = 4
+_MAX_LETTERS: Final = 300
 _FOUND: Final = (
     "type", "rank", "what", "at_ns", "group", "seq", "kind", "ranks", "how", "details", "hint",
 )  # fmt: skip
@@ -54,7 +54,7 @@ class AccountMaker:
         self._known: dict[int, tuple[object, _Draft]] = {}
 
     def make(self, watched_ranks: Iterable[WatchedRank], now_ns: int) -> Account:
-        """Of these ranks now."""
+        """The account of these ranks now."""
         tables = _Tables()
         watched_ranks = list(watched_ranks)
         rows = [self._row(watched, tables, now_ns) for watched in watched_ranks]
@@ -77,9 +77,9 @@ class AccountMaker:
             "rank": watched.rank,
             "pid": watched.pid,
             "state": str(patient_state(watched, now_ns)),
-            # Who runs does something new with each op.
-            "since": max(watched.since_ns, watched.moved_ns if watched.state in _MOVING else 0),
-            "moved": watched.moved_ns,
+            # A rank that runs does something new with each op.
+            "since": max(watched.since_ns, watched.progress_ns if watched.state in _MOVING else 0),
+            "moved": watched.progress_ns,
         }
         if str(watched.state) != row["state"]:
             row["seen"] = str(watched.state)  # it may be at work in that
@@ -118,7 +118,7 @@ class AccountMaker:
 
 
 def _of_joining(watched: WatchedRank) -> Row:
-    """Of a rank without a record: its call of init_process_group, or what it does instead."""
+    """The row of a rank without a record: its call of init_process_group, or what it does instead."""
     if watched.is_joining and watched.join is not None:
         return {"join": json.loads(watched.join.to_json())}
     if watched.state is RankState.STARTING and watched.starts_in is not None:
@@ -138,7 +138,7 @@ class _Tables:
         return self._groups.setdefault(words, len(self._groups))
 
     def stack(self, frames: tuple[RecordedFrame, ...]) -> int:
-        return self._stacks.setdefault(frames[:_MOST_FRAMES], len(self._stacks))
+        return self._stacks.setdefault(frames[:_MAX_FRAMES], len(self._stacks))
 
     def form(self, text: str) -> int:
         return self._forms.setdefault(text, len(self._forms))
@@ -157,21 +157,21 @@ class _Draft:
     def __init__(self, watched: WatchedRank) -> None:
         record = watched.record
         assert record is not None
-        standing = watched.standing
-        self.groups = standing.groups if standing and watched.is_exact else record.groups()
+        current_ops = watched.current_ops
+        self.groups = current_ops.groups if current_ops and watched.is_exact else record.groups()
         self.names = name_groups(group for group, _ in self.groups)
         # A rank that moves can go on: what it is in is of no use when it is read of.
         is_still = watched.state is RankState.WAITING
-        ops = list(standing.in_flight) if is_still and standing else []
-        if not ops and standing is not None and standing.prompt is not None:
-            ops = [standing.prompt]  # also of a rank that was killed there
-        self.waits = standing.waits if is_still and standing else ()
+        ops = list(current_ops.in_flight) if is_still and current_ops else []
+        if not ops and current_ops is not None and current_ops.prompt is not None:
+            ops = [current_ops.prompt]  # also of a rank that was killed there
+        self.waits = current_ops.waits if is_still and current_ops else ()
         awaited = {wait.number for wait in self.waits}
         kept = [op for op in ops if not op.is_async or op.number in awaited]
         rest = [op for op in ops if op.is_async and op.number not in awaited]
-        self.is_cut = len(ops) > _MOST_OPS or len(self.groups) > _MOST_GROUPS
+        self.is_cut = len(ops) > _MAX_OPS or len(self.groups) > _MAX_GROUPS
         self.ops = sorted(
-            [*kept, *rest][:_MOST_OPS],
+            [*kept, *rest][:_MAX_OPS],
             key=lambda op: op.number,
         )
         self.past = record.past() if is_still else None
@@ -184,7 +184,7 @@ class _Draft:
     def write(self, row: Row, tables: _Tables) -> None:
         places: dict[int, int] = {}
         far = []
-        for group, progress in self.groups[-_MOST_GROUPS:]:
+        for group, progress in self.groups[-_MAX_GROUPS:]:
             words = (self.names[group.number], group.desc or group.name, group.ranks, group.backend)
             place = places[group.number] = tables.group(words)
             cell: list[Any] = [place, progress.issued_seq, progress.ended_seq]
@@ -202,7 +202,7 @@ class _Draft:
         if self.threads:
             row["threads"] = self.threads
         if self.past is not None:
-            row["issuers"] = sorted(self.past.issuers)[:_MOST_THREADS]
+            row["issuers"] = sorted(self.past.issuers)[:_MAX_THREADS]
             if self.past.is_whole:
                 row["asides"] = [
                     [places[group], kind, seq]
@@ -221,14 +221,14 @@ def latent_of(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     latent = [one for one in found if one.get("type") in LATENT]
     return [
         {name: _short(one[name]) for name in _FOUND if one.get(name)}
-        for one in latent[-_MOST_FOUND:]
+        for one in latent[-_MAX_FOUND:]
     ]
 
 
 def _short(value: Any) -> Any:
     if isinstance(value, str):
-        return shorten(value, _MOST_LETTERS)
-    return [_short(one) for one in value[:_MOST_DETAILS]] if isinstance(value, list) else value
+        return shorten(value, _MAX_LETTERS)
+    return [_short(one) for one in value[:_MAX_DETAILS]] if isinstance(value, list) else value
 
 
 def without_ops(account: Account) -> Account:
@@ -277,7 +277,7 @@ def ranks_of(text: str) -> _Ranks:
 
 
 def _plain_op(op: OpEntry, places: dict[int, int], tables: _Tables) -> list[Any]:
-    """As `live_session` reads it: 13 cells, 0 or -1 where there is nothing."""
+    """The op as `live_session` reads it: 13 cells, 0 or -1 where there is nothing."""
     members = ranks_of(op.group.ranks) if op.group is not None else ()
     flags = Flag.ASYNC * op.is_async | Flag.MESSAGE * op.is_message | Flag.ASIDE * op.is_aside
     return [
@@ -327,6 +327,6 @@ def _form_text(form: Form | None) -> str:
 def _threads_of(pid: int) -> list[int]:
     """The kernel's numbers of its threads."""
     try:
-        return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))[:_MOST_THREADS]
+        return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))[:_MAX_THREADS]
     except OSError:
         return []

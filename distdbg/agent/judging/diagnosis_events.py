@@ -5,12 +5,12 @@
     HostLost          it is not in touch any more
     RanksEnded        processes of ranks have ended
     ClockSeen         somebody holds the clock of the job, or lets it go
-    ProbeReceived     the root asks this host to tell again
+    AccountAsked      the root asks this host for a new account
     JobFinished       the job is over, or the launcher ends it
     Dropped           this start of the ranks is looked at no more
 
 What instructions ask for comes back as an event too: AccountMade, VerdictMade, JudgingFailed, WaitsRead,
-ProbeSent, JobSeen, StacksTaken.
+AccountsRequested, JobSeen, StacksTaken.
 
 Events are values: nothing has to be read to handle one. So a list of them can be kept, and replayed without
 ranks, files or hosts (`decide.step`). Times are monotonic nanoseconds of this host.
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distdbg.agent.judging.account import Account
 from distdbg.agent.judging.diagnosis_triggers import Triggers
-from distdbg.hosts.accounts import HostAccountState, Vouch
+from distdbg.hosts.accounts import AccountRequest, HostAccountState
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class RecordsRead:
     """Whether this host diagnoses for all."""
     has_pulse: bool = False
     """Whether any rank has written a record."""
-    standing: Triggers = ()
+    rank_triggers: Triggers = ()
     """The ranks that are a reason to diagnose the job (`find_triggers`)."""
     prompts: Triggers = ()
     """Where there are none: the ranks in debuggers, for the root (`find_prompts`)."""
@@ -69,7 +69,7 @@ class RecordsRead:
     @property
     def triggers(self) -> Triggers:
         """Where its ranks stand, and what they have found."""
-        return (*self.standing, ("latent", self.latent)) if self.latent else self.standing
+        return (*self.rank_triggers, ("latent", self.latent)) if self.latent else self.rank_triggers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +101,10 @@ class ClockSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeReceived:
+class AccountAsked:
     """The root asks whether ranks of this host still wait."""
 
-    probe: Vouch
+    request: AccountRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class JobFinished:
 
     last: RecordsRead
     states: Mapping[int, RankState]
-    """Of the ranks of all hosts."""
+    """The states of the ranks of all hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +139,6 @@ class AccountMade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictMade:
-    """The accounts were judged."""
-
     at_ns: int
     judged: JudgedVerdict
     cost_ns: int = 0
@@ -157,14 +155,14 @@ class WaitsRead:
     """The ranks of a proof were looked at again."""
 
     at_ns: int
-    are_unmoved: bool
+    still_wait: bool
     """Whether those of this host still wait in the ops in which they were judged."""
     elsewhere: tuple[int, ...] = ()
     """Those of other hosts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeSent:
+class AccountsRequested:
     """All other hosts are asked to tell again."""
 
     number: int
@@ -176,14 +174,14 @@ class JobSeen:
 
     at_ns: int
     states: Mapping[int, RankState]
-    """Of the ranks of all hosts."""
+    """The states of the ranks of all hosts."""
     is_aborted: bool = False
     """Whether somebody has ended the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StacksTaken:
-    """The stacks of blamed ranks are written down, as far as they could be taken."""
+    """The stacks of the ranks of the cause are written down, as far as they could be taken."""
 
     is_before_abort: bool
     """Whether the job is to be aborted now."""
@@ -195,14 +193,14 @@ Event = (
     | HostLost
     | RanksEnded
     | ClockSeen
-    | ProbeReceived
+    | AccountAsked
     | JobFinished
     | Dropped
     | AccountMade
     | VerdictMade
     | JudgingFailed
     | WaitsRead
-    | ProbeSent
+    | AccountsRequested
     | JobSeen
     | StacksTaken
 )

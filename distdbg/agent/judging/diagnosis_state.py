@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from distdbg.agent.judging.diagnosis_events import ClockHold, RecordsRead, SeenEnd
 from distdbg.agent.judging.diagnosis_triggers import Triggers
-from distdbg.hosts.accounts import HostAccountState, Vouch
+from distdbg.hosts.accounts import AccountRequest, HostAccountState
 
 if TYPE_CHECKING:
     from distdbg.agent.judging.judged_verdict import JudgedVerdict
@@ -51,8 +51,8 @@ class PendingProof:
 
     judged: JudgedVerdict
     elsewhere: tuple[int, ...] = ()
-    """Those of its ranks that other hosts have to vouch for."""
-    probe: int | None = None
+    """Those of its ranks that other hosts have to confirm."""
+    request: int | None = None
     """By which they do; None: none was sent, only this host's ranks are looked at."""
     until_ns: int = 0
 
@@ -73,9 +73,9 @@ class DiagnosisState:
     hold: ClockHold = ClockHold.NOBODY
 
     # What the root was told, on another host.
-    probe: Vouch = field(default_factory=Vouch)
+    request: AccountRequest = field(default_factory=AccountRequest)
     answered: int = 0
-    """The number of the last probe that was answered."""
+    """The number of the last request that was answered."""
     told: Triggers = ()
 
     # What was judged.
@@ -91,7 +91,7 @@ class DiagnosisState:
     next_ns: int = 0
     """Before which the job is not judged again."""
     cost_ns: int = 0
-    """Of the last judging."""
+    """What the last judging has cost."""
 
     # What follows from it.
     proof: PendingProof | None = None

@@ -16,7 +16,7 @@ _INTERESTING: Final = (RankState.WAITING, RankState.FAILED, RankState.DEAD)
 
 
 def find_triggers(watched_ranks: Iterable[WatchedRank], now_ns: int) -> Triggers:
-    """The ranks that wait unmoved, are stuck or have failed, and since when; () if there are none."""
+    """The ranks that wait, are stuck or have failed, and since when; () if there are none."""
     found: list[tuple[int, int, RankState, int | str]] = []
     for watched in watched_ranks:
         state: RankState = patient_state(watched, now_ns)
@@ -24,9 +24,9 @@ def find_triggers(watched_ranks: Iterable[WatchedRank], now_ns: int) -> Triggers
             found.append((watched.rank, watched.pid, RankState.WAITING, call.since_ns))
         elif state is RankState.WAITING:
             if watched.is_exact:
-                found.append((watched.rank, watched.pid, state, watched.moved_ns))
+                found.append((watched.rank, watched.pid, state, watched.progress_ns))
         elif state.is_stuck or state.is_over or state is RankState.LEFT:
-            # Of a short life the end may be known before the record is found, which says how it ended.
+            # The end of a short-lived rank may be known before its record is found, which says how it ended.
             found.append((watched.rank, watched.pid, state, int(watched.pulse is not None)))
         elif state is RankState.DEBUGGED:
             found.append((watched.rank, watched.pid, state, watched.since_ns))

@@ -16,8 +16,8 @@ from distdbg.follow.findings import read_words
 from distdbg.follow.tail import TailedRecord
 from distdbg.follow.watched_rank import WatchedRank
 
-#: Of one record at once: more have come between two looks only where it is full of errors.
-_MOST_NEW: Final = 256
+#: Read of one record at once: more come between two looks only where it is full of errors.
+_MAX_NEW: Final = 256
 
 _Told = dict[str, Any]
 _Words = tuple[str, str]
@@ -63,7 +63,7 @@ class ErrorTimes:
             # The words of an error are there a moment before its entry.
             if count == known.text_count and words <= known.at_ns.keys():
                 return
-            for finding in record.findings(known.last, _MOST_NEW):
+            for finding in record.findings(known.last, _MAX_NEW):
                 known.at_ns[_words_of(read_words(finding.text or ""))] = finding.issued_ns
                 known.last = finding.number
         except RecordError:

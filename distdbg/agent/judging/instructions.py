@@ -53,8 +53,8 @@ class ReadWaits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SendProbe:
-    """Have all other hosts tell again; these ranks are about to be blamed -> ProbeSent."""
+class RequestAccounts:
+    """Ask all other hosts for accounts, before these ranks are named as the cause -> AccountsRequested."""
 
     ranks: tuple[int, ...]
 
@@ -68,10 +68,10 @@ class LookAtJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendAccount:
-    """Tell the root where the ranks of this host stand, as the answer to its probe of this number."""
+    """Tell the root where the ranks of this host stand, as the answer to its request of this number."""
 
     at_ns: int
-    probe: int
+    request: int
     has_found: bool
     """Whether to tell of latent errors as well."""
 
@@ -116,7 +116,7 @@ Instruction = (
     | MakeAccount
     | Judge
     | ReadWaits
-    | SendProbe
+    | RequestAccounts
     | LookAtJob
     | SendAccount
     | TakeStacks

@@ -12,13 +12,11 @@ from distdbg.diagnose.session import Session
 
 @dataclass(frozen=True, slots=True)
 class JudgedVerdict:
-    """One verdict, and what it stands on."""
-
     session: Session
     verdict: Verdict
     case: ReportedRoot | None
     lines: list[str]
     plain: dict[str, Any]
-    hopeless: frozenset[int]
+    blocked: frozenset[int]
     """The ranks that wait and can never go on."""
     waits: dict[int, tuple[Edge, ...]] = field(default_factory=dict)

@@ -31,10 +31,10 @@ from distdbg.record.join_calls import JoinCall
 from distdbg.record.rank_state import RankState
 from distdbg.record.rank_words import read_exit_text
 
-_MOST_FOUND: Final = 64
-_MOST_NS: Final = 1 << 62
+_MAX_FOUND: Final = 64
+_MAX_NS: Final = 1 << 62
 _CELLS: Final = 13
-_MOST_WORLD: Final = 1 << 24
+_MAX_WORLD: Final = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class LiveFacts:
     wall_ns: int = 0
     """At the same moment."""
     found: Sequence[Mapping[str, Any]] = ()
-    """As `dates.Dates` gives them; of the ranks of this host."""
+    """Findings of the ranks of this host, as `error_times.ErrorTimes` gives them."""
     last_good: Mapping[int, int] = field(default_factory=dict)
     """By those ranks, when the last op was issued that went well."""
     lacks: list[str] = field(default_factory=list)
@@ -143,7 +143,7 @@ class _Building:
 
 
 def _without_cut(row: Row) -> Row:
-    """Not all that is in flight is known: nothing is to be proven of it."""
+    """Leave out the ops of a row that does not have all in flight: nothing is to be proven of them."""
     if not row.get("cut"):
         return row
     state = row["state"]
@@ -198,7 +198,7 @@ def _read_row(row: Row, host: str, offset_ns: int, groups: Sequence[int]) -> Ran
 
 
 def _read_joining(row: Row, log: RankLog) -> None:
-    """Of a rank without a record: as `account` has it."""
+    """Read the row of a rank without a record, as `account` writes it."""
     if "join" in row:
         log.join = JoinCall.from_json(json.dumps(row["join"]))
     if "starts" in row and log.activity is not None:
@@ -207,7 +207,7 @@ def _read_joining(row: Row, log: RankLog) -> None:
 
 def _world_size(account: Account) -> int:
     size = account.get("world")
-    return size if type(size) is int and 0 <= size < _MOST_WORLD else 0
+    return size if type(size) is int and 0 <= size < _MAX_WORLD else 0
 
 
 def _add_op(
@@ -247,7 +247,7 @@ def _found_in(account: Account) -> list[Mapping[str, Any]]:
 
 
 def _add_found(session: Session, found: Sequence[Mapping[str, Any]]) -> None:
-    for facts in found[-_MOST_FOUND:]:
+    for facts in found[-_MAX_FOUND:]:
         log = session.ranks.get(facts.get("rank", -1))
         if log is None:
             continue
@@ -257,7 +257,7 @@ def _add_found(session: Session, found: Sequence[Mapping[str, Any]]) -> None:
         one = RecordedProblem(
             type=str(facts.get("type") or ""),
             what=str(facts.get("what") or ""),
-            at_ns=at_ns if type(at_ns) is int and 0 <= at_ns < _MOST_NS else NEVER,
+            at_ns=at_ns if type(at_ns) is int and 0 <= at_ns < _MAX_NS else NEVER,
             group=str(facts.get("group") or ""),
             seq=seq if type(seq) is int else 0,
             kind=str(facts.get("kind") or ""),

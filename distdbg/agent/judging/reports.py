@@ -34,9 +34,9 @@ LONG_GRACE_NS: Final = _S
 #: Until those that wait for a stuck rank are all seen to wait.
 SETTLE_NS: Final = 250_000_000
 STALL_NS: Final = limit_ns(None)
-#: Who stops and continues a rank again and again need not read of it each time. What is proven counts
-#: by itself: it may have to end the job.
-_MOST_SAID: Final = 20
+#: Reports of one kind: somebody who stops and continues a rank again and again need not read of it each time.
+#: What is proven counts by itself: it may have to end the job.
+_MAX_SAID: Final = 20
 _WHEN_LEFT_ALONE: Final = (FindingKind.DEAD_RANK, FindingKind.MISSING_RANK, FindingKind.MISMATCH)
 
 _Key = tuple[FindingKind, tuple[int, ...], str, int, str | None]
@@ -47,22 +47,22 @@ class ReportedRoot:
     """The root of a verdict, as far as it matters for what is said."""
 
     finding: Finding
-    proof: str | None = None
+    proven_kind: str | None = None
     """The kind of `DISTDBG_ABORT_ON` that it is, when it is proven."""
-    is_hopeless: bool = True
+    has_blocked: bool = True
     """Whether ranks wait that can never go on."""
     state: RankState | None = None
-    """Of a rank that others wait for."""
+    """The state of a rank that others wait for."""
 
     @property
     def key(self) -> _Key:
         found = self.finding
-        return found.kind, found.ranks, found.group, found.seq, self.proof
+        return found.kind, found.ranks, found.group, found.seq, self.proven_kind
 
     @property
     def is_cause(self) -> bool:
         """Whether what comes later is more likely its consequence than another cause."""
-        return self.proof is not None or self.finding.kind is FindingKind.STUCK_RANK
+        return self.proven_kind is not None or self.finding.kind is FindingKind.STUCK_RANK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,11 @@ class ReportChanges:
     def due(self, now_ns: int) -> ReportedRoot | None:
         """The case when it is to be said now, for the first time."""
         case = self.case
-        if case is None or case.key in self._said or self._counts.get(case.proof, 0) >= _MOST_SAID:
+        if (
+            case is None
+            or case.key in self._said
+            or self._counts.get(case.proven_kind, 0) >= _MAX_SAID
+        ):
             return None
         patience_ns = _patience_ns(case)
         if patience_ns is None or now_ns - self.since_ns < patience_ns:
@@ -95,12 +99,11 @@ class ReportChanges:
         return case
 
     def said(self, case: ReportedRoot) -> ReportChanges:
-        """It was said."""
         is_stuck = case.finding.kind is FindingKind.STUCK_RANK
         return replace(
             self,
             _said=self._said | {case.key},
-            _counts={**self._counts, case.proof: self._counts.get(case.proof, 0) + 1},
+            _counts={**self._counts, case.proven_kind: self._counts.get(case.proven_kind, 0) + 1},
             _stuck={**self._stuck, case.key: case} if is_stuck else self._stuck,
         )
 
@@ -153,9 +156,9 @@ class ReportChanges:
 def _patience_ns(case: ReportedRoot) -> int | None:
     kind = case.finding.kind
     if kind is FindingKind.DEADLOCK:
-        return 0 if case.proof is not None else None
-    if kind in _WHEN_LEFT_ALONE and case.proof is not None:
-        return GRACE_NS if case.is_hopeless else LONG_GRACE_NS
+        return 0 if case.proven_kind is not None else None
+    if kind in _WHEN_LEFT_ALONE and case.proven_kind is not None:
+        return GRACE_NS if case.has_blocked else LONG_GRACE_NS
     if kind is FindingKind.STUCK_RANK and case.finding.victims:
         return SETTLE_NS
     if kind is FindingKind.STALL and case.state is not None and case.state.is_stuck:

@@ -30,10 +30,10 @@ from distdbg.record.stack_file import stacks_name
 STACKS_NS: Final = 300_000_000
 #: What one of them may take to answer a signal.
 _ANSWER_NS: Final = 100_000_000
-_MOST_RANKS: Final = 8
+_MAX_RANKS: Final = 8
 #: Lines about ranks that are busy: in a job that is slow at each step they do not end.
-_MOST_BUSY: Final = 2000
-_MOST_FRAMES: Final = 64
+_MAX_BUSY: Final = 2000
+_MAX_FRAMES: Final = 64
 
 
 def write_verdict(folder: Path, plain: dict[str, Any]) -> None:
@@ -55,7 +55,7 @@ class ObservationWriter:
 
     def __init__(self) -> None:
         self._written: dict[int, tuple[int, RankState, str]] = {}
-        self._left = _MOST_BUSY
+        self._left = _MAX_BUSY
 
     def look(self, folder: Path, watched_ranks: Iterable[WatchedRank]) -> None:
         """Write of those that got stuck, or are busy somewhere, or neither of it any more."""
@@ -73,18 +73,17 @@ class ObservationWriter:
                 self.write(folder, watched)
 
     def write(self, folder: Path, watched: WatchedRank, stacks: RankStacks | None = None) -> None:
-        """Write where a rank is now."""
         self._written[watched.rank] = _key(watched)
         stacks = stacks or watched.stacks
         main = stacks.main if stacks is not None else None
-        frames = main.python[:_MOST_FRAMES] if main is not None else ()
+        frames = main.python[:_MAX_FRAMES] if main is not None else ()
         seen = Observation(
             rank=watched.rank,
             pid=watched.pid,
             host=watched.host,
             state=_state_of(watched),
-            # Who runs is at another place after each op.
-            since_ns=max(watched.since_ns, watched.moved_ns if is_busy(watched) else 0),
+            # A rank that runs is at another place after each op.
+            since_ns=max(watched.since_ns, watched.progress_ns if is_busy(watched) else 0),
             why=watched.why,
             site=watched.site,
             stack=tuple((frame.file, frame.line, frame.function) for frame in frames),
@@ -124,10 +123,12 @@ def targets_of(watched_ranks: Iterable[WatchedRank], folder: Path) -> list[Sampl
         SampledProcess(watched.rank, watched.pid, watched.life.started, folder)
         for watched in watched_ranks
         if watched.life is not None and watched.state is not RankState.BLOCKED_IO
-    ][:_MOST_RANKS]
+    ][:_MAX_RANKS]
 
 
-def take_blamed(targets: Sequence[SampledProcess], waiting: Collection[int]) -> list[RankStacks]:
+def take_cause_stacks(
+    targets: Sequence[SampledProcess], waiting: Collection[int]
+) -> list[RankStacks]:
     """Take their stacks and keep them beside their records.
 
     Those that are `waiting` answer a signal in less time than it takes to start another program.
@@ -141,7 +142,7 @@ def take_blamed(targets: Sequence[SampledProcess], waiting: Collection[int]) -> 
     folders = {target.rank: target.folder for target in targets}
     for one in taken:
         if one.threads:
-            _write(folders[one.rank] / blamed_stacks_name(one.rank), _to_text(one.threads))
+            _write(folders[one.rank] / cause_stacks_name(one.rank), _to_text(one.threads))
     return taken
 
 
@@ -153,7 +154,7 @@ def _stacks_by_signal(target: SampledProcess, deadline_ns: int) -> RankStacks:
     )
 
 
-def blamed_stacks_name(rank: int) -> str:
+def cause_stacks_name(rank: int) -> str:
     """The file of a rank; the rank's own is gone when its process leaves."""
     return f"{stacks_name(rank)}.txt"
 
@@ -169,7 +170,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _to_text(threads: Sequence[ThreadStack]) -> str:
-    """As faulthandler writes them: the main thread last."""
+    """Write stacks as faulthandler does: the main thread last."""
     lines = []
     for thread in sorted(threads, key=lambda thread: thread.is_main):
         name = f" [{thread.name}]" if thread.name else ""

@@ -13,50 +13,16 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, assert_never
 
+from distdbg.agent.judging import diagnosis_events as events
+from distdbg.agent.judging import instructions
 from distdbg.agent.judging.account import AccountMaker, latent_of, without_ops
 from distdbg.agent.judging.decide import step
-from distdbg.agent.judging.diagnosis_events import (
-    AccountMade,
-    AccountReceived,
-    ClockHold,
-    ClockSeen,
-    Dropped,
-    Event,
-    HostLost,
-    JobFinished,
-    JobSeen,
-    JudgingFailed,
-    ProbeReceived,
-    ProbeSent,
-    RanksEnded,
-    RecordsRead,
-    SeenEnd,
-    StacksTaken,
-    VerdictMade,
-    WaitsRead,
-)
 from distdbg.agent.judging.diagnosis_state import DiagnosisPhase, DiagnosisState
 from distdbg.agent.judging.diagnosis_triggers import find_prompts, find_triggers
 from distdbg.agent.judging.error_times import ErrorTimes, last_good
-from distdbg.agent.judging.instructions import (
-    AbortJob,
-    FinishJob,
-    Instruction,
-    Judge,
-    LoadJudge,
-    LookAtJob,
-    MakeAccount,
-    PrintLines,
-    ReadWaits,
-    SendAccount,
-    SendProbe,
-    TakeStacks,
-    WithdrawVerdict,
-    WriteVerdict,
-)
 from distdbg.agent.judging.verdict_files import (
     ObservationWriter,
-    take_blamed,
+    take_cause_stacks,
     targets_of,
     withdraw_verdict,
     write_verdict,
@@ -70,9 +36,8 @@ if TYPE_CHECKING:
     from distdbg.agent.steering import Steering
     from distdbg.diagnose.finding import Verdict
     from distdbg.diagnose.session import Session
+    from distdbg.export.outlets.source import RunInThread
     from distdbg.follow.roster import Roster
-
-RunInThread = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
 
 _log = logging.getLogger("distdbg.agent")
 
@@ -108,10 +73,10 @@ class LiveDiagnosis:
         self._dates = ErrorTimes()
         #: How many findings of ranks were looked through for latent errors, and how many of those there are.
         self._known = self._latent = 0
-        self._events: deque[Event] = deque()
+        self._events: deque[events.Event] = deque()
         self._is_handling = False
         self.state = DiagnosisState(abort_on=abort_on)
-        self.on_event: Callable[[Event], None] = lambda _: None
+        self.on_event: Callable[[events.Event], None] = lambda _: None
         """Told of each event when it is handled: a list of them can be replayed by `decide.step`."""
 
     # ------------------------------------------------------------------------------- what others ask
@@ -140,7 +105,7 @@ class LiveDiagnosis:
         return list(self.state.judged.lines) if self.state.judged is not None else []
 
     def plain_waits(self) -> list[dict[str, Any]]:
-        """Who waits for whom, as it was seen last."""
+        """The waits between ranks, as they were seen last."""
         if self.state.judged is None:
             return []
         from distdbg.agent.judging.judge import plain_waits
@@ -155,7 +120,7 @@ class LiveDiagnosis:
         if not watched_ranks or not self.state.phase.is_looking:
             return
         self._sightings.look(self._roster.folder, watched_ranks.values())
-        self._hear()
+        self._take_in_news()
         self._put(self._read_records(now_ns))
 
     def finish(self, now_ns: int) -> None:
@@ -164,14 +129,14 @@ class LiveDiagnosis:
             self.drop()
             return
         self._roster.settle(now_ns)
-        self._hear()
-        self._put(JobFinished(last=self._read_records(now_ns), states=self._states()))
+        self._take_in_news()
+        self._put(events.JobFinished(last=self._read_records(now_ns), states=self._states()))
 
     def drop(self) -> None:
         """Look no more."""
-        self._put(Dropped())
+        self._put(events.Dropped())
 
-    def _put(self, event: Event) -> None:
+    def _put(self, event: events.Event) -> None:
         """Handle an event, and those that its instructions come back with."""
         self._events.append(event)
         if self._is_handling:
@@ -181,94 +146,96 @@ class LiveDiagnosis:
             while self._events:
                 event = self._events.popleft()
                 self.on_event(event)
-                self.state, instructions = step(self.state, event)
-                for instruction in instructions:
+                self.state, todo = step(self.state, event)
+                for instruction in todo:
                     self._carry_out(instruction)
         finally:
             self._is_handling = False
             self._events.clear()
 
-    def _carry_out(self, instruction: Instruction) -> None:
+    def _carry_out(self, instruction: instructions.Instruction) -> None:
         match instruction:
-            case LoadJudge():
+            case instructions.LoadJudge():
                 self._run_in_judge_thread(_load, lambda _: None)
-            case FinishJob(at_ns=at_ns):
+            case instructions.FinishJob(at_ns=at_ns):
                 self.finish(at_ns)
-            case MakeAccount(at_ns=at_ns):
+            case instructions.MakeAccount(at_ns=at_ns):
                 self._put(self._make_account(at_ns))
-            case Judge():
+            case instructions.Judge():
                 self._judge(instruction)
-            case ReadWaits(at_ns=at_ns, ranks=ranks):
+            case instructions.ReadWaits(at_ns=at_ns, ranks=ranks):
                 elsewhere = tuple(rank for rank in ranks if rank not in self._roster.watched_ranks)
-                are_unmoved = self._still_wait(ranks)
-                self._put(WaitsRead(at_ns=at_ns, are_unmoved=are_unmoved, elsewhere=elsewhere))
-            case SendProbe(ranks=blamed):
-                self._put(ProbeSent(number=self._steering.request_vouch(blamed)))
-            case LookAtJob(at_ns=at_ns):
+                still_wait = self._still_wait(ranks)
+                self._put(events.WaitsRead(at_ns=at_ns, still_wait=still_wait, elsewhere=elsewhere))
+            case instructions.RequestAccounts(ranks=ranks):
+                self._put(events.AccountsRequested(number=self._steering.request_accounts(ranks)))
+            case instructions.LookAtJob(at_ns=at_ns):
                 is_aborted = self._steering.is_aborted
-                self._put(JobSeen(at_ns=at_ns, states=self._states(), is_aborted=is_aborted))
-            case SendAccount():
+                self._put(events.JobSeen(at_ns=at_ns, states=self._states(), is_aborted=is_aborted))
+            case instructions.SendAccount():
                 self._send_account(instruction)
-            case TakeStacks():
+            case instructions.TakeStacks():
                 self._take_stacks(instruction)
-            case PrintLines(lines=lines):
+            case instructions.PrintLines(lines=lines):
                 self._print_lines(list(lines))
-            case WriteVerdict(judged=judged):
+            case instructions.WriteVerdict(judged=judged):
                 write_verdict(self._roster.folder, judged.plain)
-            case WithdrawVerdict():
+            case instructions.WithdrawVerdict():
                 withdraw_verdict(self._roster.folder)
-            case AbortJob(judged=judged):
+            case instructions.AbortJob(judged=judged):
                 self._abort(judged)
             case _:
                 assert_never(instruction)
 
     # ------------------------------------------------------------------------------- events
 
-    def _hear(self) -> None:
-        """What has changed since, of ends, the clock, other hosts and the root's probe."""
-        ends = tuple(SeenEnd(e.rank, e.was_asked, e.is_failure) for e in self._roster.ends)
+    def _take_in_news(self) -> None:
+        """What has changed since, of ends, the clock, other hosts and the root's request."""
+        ends = tuple(events.SeenEnd(e.rank, e.was_asked, e.is_failure) for e in self._roster.ends)
         if ends != self.state.ends:
-            self._put(RanksEnded(ends=ends))
-        hold = ClockHold.NOBODY
+            self._put(events.RanksEnded(ends=ends))
+        hold = events.ClockHold.NOBODY
         if self._steering.is_held:
-            hold = ClockHold.DEBUGGED if self._steering.is_debugged else ClockHold.PAUSED
+            hold = (
+                events.ClockHold.DEBUGGED if self._steering.is_debugged else events.ClockHold.PAUSED
+            )
         if hold is not self.state.hold:
-            self._put(ClockSeen(hold=hold))
+            self._put(events.ClockSeen(hold=hold))
         if not self._steering.is_root:
-            probe = self._steering.vouch()
-            if probe != self.state.probe:
-                self._put(ProbeReceived(probe=probe))
+            request = self._steering.account_request()
+            if request != self.state.request:
+                self._put(events.AccountAsked(request=request))
             return
         accounts = {told.node: told for told in self._steering.accounts()}
         for node in self.state.peers.keys() - accounts.keys():
-            self._put(HostLost(node=node))
+            self._put(events.HostLost(node=node))
         for node, told in accounts.items():
             known = self.state.peers.get(node)
             if known is None or known.told is not told:
-                self._put(AccountReceived(told=told))
+                self._put(events.AccountReceived(told=told))
 
-    def _read_records(self, now_ns: int) -> RecordsRead:
+    def _read_records(self, now_ns: int) -> events.RecordsRead:
         watched_ranks = self._roster.watched_ranks.values()
         is_root = self._steering.is_root
-        standing = find_triggers(watched_ranks, now_ns)
+        rank_triggers = find_triggers(watched_ranks, now_ns)
         found = self._findings()
         if len(found) != self._known:
             self._known = len(found)
             self._latent = sum(one["type"] in LATENT for one in found)
-        return RecordsRead(
+        return events.RecordsRead(
             at_ns=now_ns,
             is_root=is_root,
             has_pulse=any(watched.pulse for watched in watched_ranks),
-            standing=standing,
-            prompts=() if is_root or standing else find_prompts(watched_ranks),
+            rank_triggers=rank_triggers,
+            prompts=() if is_root or rank_triggers else find_prompts(watched_ranks),
             latent=self._latent,
         )
 
-    def _make_account(self, now_ns: int) -> AccountMade:
+    def _make_account(self, now_ns: int) -> events.AccountMade:
         began_ns = time.thread_time_ns()
         account = self._maker.make(self._roster.watched_ranks.values(), now_ns)
         found = self._dates.put(self._findings(), self._roster.watched_ranks)
-        return AccountMade(
+        return events.AccountMade(
             at_ns=now_ns,
             wall_ns=time.time_ns(),
             account=account,
@@ -289,11 +256,11 @@ class LiveDiagnosis:
             watched = self._roster.watched_ranks.get(rank)
             if watched is None:
                 continue
-            if watched.record is None or watched.standing is None or watched.pulse is None:
+            if watched.record is None or watched.current_ops is None or watched.pulse is None:
                 return False
             try:
                 pulse = watched.record.pulse()
-                numbers = watched.standing.waiting
+                numbers = watched.current_ops.waiting
                 if not numbers or not all(map(watched.record.is_in, numbers)):
                     return False
             except RecordError:
@@ -304,13 +271,15 @@ class LiveDiagnosis:
 
     # ------------------------------------------------------------------------------- instructions
 
-    def _judge(self, wanted: Judge) -> None:
+    def _judge(self, wanted: instructions.Judge) -> None:
         run, source = self._run, str(self._roster.folder)
         folder, attempt = self._roster.folder, self._roster.attempt
 
         def judge() -> tuple[JudgedVerdict, int]:
-            from distdbg.agent.judging.batches import tell_out_of_batches
-            from distdbg.agent.judging.judge import judge_job  # takes long, the first time
+            from distdbg.agent.judging.judge import (
+                judge_job,  # takes long, the first time
+                tell_out_of_batches,
+            )
 
             began_ns = time.thread_time_ns()
             judged = judge_job(wanted.own, wanted.others, run=run, source=source, attempt=attempt)
@@ -333,31 +302,31 @@ class LiveDiagnosis:
         error = done.exception()
         if error is not None:
             _log.warning("the job cannot be judged", exc_info=error)
-            self._put(JudgingFailed())
+            self._put(events.JudgingFailed())
             return
         judged, cost_ns = done.result()
-        self._hear()
-        self._put(VerdictMade(at_ns=time.monotonic_ns(), judged=judged, cost_ns=cost_ns))
+        self._take_in_news()
+        self._put(events.VerdictMade(at_ns=time.monotonic_ns(), judged=judged, cost_ns=cost_ns))
 
-    def _send_account(self, wanted: SendAccount) -> None:
+    def _send_account(self, wanted: instructions.SendAccount) -> None:
         account = self._maker.make(self._roster.watched_ranks.values(), wanted.at_ns)
         if wanted.has_found:
             account["found"] = latent_of(
                 self._dates.put(self._findings(), self._roster.watched_ranks)
             )
         try:
-            self._steering.put_account(account, wanted.probe)
+            self._steering.put_account(account, wanted.request)
         except ValueError:
             with suppress(ValueError):  # of thousands of ranks even that is too long
-                self._steering.put_account(without_ops(account), wanted.probe)
+                self._steering.put_account(without_ops(account), wanted.request)
 
-    def _take_stacks(self, wanted: TakeStacks) -> None:
+    def _take_stacks(self, wanted: instructions.TakeStacks) -> None:
         found = (self._roster.watched_ranks.get(rank) for rank in wanted.ranks)
         watched_ranks = [
             watched for watched in found if watched is not None and not watched.is_gone
         ]
         targets = targets_of(watched_ranks, self._roster.folder)
-        taken = StacksTaken(is_before_abort=wanted.is_before_abort)
+        taken = events.StacksTaken(is_before_abort=wanted.is_before_abort)
         if not targets:
             self._put(taken)
             return
@@ -369,16 +338,16 @@ class LiveDiagnosis:
                     if watched is not None and watched.pid == one.pid:
                         watched.place(one)
                         self._sightings.write(self._roster.folder, watched, one)
-            self._hear()
+            self._take_in_news()
             self._put(taken)
 
         waiting = {watched.rank for watched in watched_ranks if watched.state is RankState.WAITING}
-        self._run_in_thread(lambda: take_blamed(targets, waiting), on_taken)
+        self._run_in_thread(lambda: take_cause_stacks(targets, waiting), on_taken)
 
     def _abort(self, judged: JudgedVerdict) -> None:
-        from distdbg.agent.policy import to_words
+        from distdbg.agent.policy import to_abort_words
 
-        words = to_words(judged.verdict, judged.lines)
+        words = to_abort_words(judged.verdict, judged.lines)
         _log.warning("aborting the job: %s", words.what)
         self._steering.abort(words)
 

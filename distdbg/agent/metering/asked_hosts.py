@@ -22,7 +22,7 @@ _SHARE: Final = 0.1
 _WHOLE_S: Final = 12.0
 #: How long a host that did not answer is left alone at the most.
 _REST_S: Final = 20.0
-_MOST_FAILED: Final = 10
+_MAX_FAILED: Final = 10
 #: After which the numbers of a host that said nothing new are not those of now.
 _STALE_S: Final = 35.0
 
@@ -49,8 +49,6 @@ class TotalsTold:
 
 @dataclass(frozen=True, slots=True)
 class HostSilent:
-    """A host did not answer."""
-
     asked_s: float
     host: str
 
@@ -96,7 +94,7 @@ class AskedHosts:
 
     @property
     def next_asked(self) -> tuple[str, float] | None:
-        """Who has to be asked next, and when; None: nobody."""
+        """The host to be asked next, and when; None: there is none."""
         due = [(self.hosts[host].due_s, host) for host in self.there if host not in self.lost]
         return min(due)[::-1] if due else None
 
@@ -144,7 +142,7 @@ def step(state: AskedHosts, event: HostsSeen | TotalsTold | HostSilent | SumsWan
             )
         case HostSilent(asked_s=asked_s, host=name):
             host = state.hosts[name]
-            failed = min(host.failed + 1, _MOST_FAILED)
+            failed = min(host.failed + 1, _MAX_FAILED)
             due_s = asked_s + min(_REST_S, 2.0**failed)
             return _with(state, name, replace(host, due_s=due_s, failed=failed))
         case SumsWanted(at_s=at_s):

@@ -28,8 +28,8 @@ from distdbg.record.folders import agent_socket
 #: How long a host may take to answer.
 _PATIENCE_S: Final = 3.0
 #: How long the thread waits: it sees by itself which hosts have come.
-_MOST_WAIT_S: Final = 1.0
-_MOST_HISTOGRAMS: Final = 4096
+_MAX_WAIT_S: Final = 1.0
+_MAX_HISTOGRAMS: Final = 4096
 _END_S: Final = 0.2
 
 _log = logging.getLogger("distdbg.agent")
@@ -70,7 +70,7 @@ class JobSums:
             self._histograms.take(host, histograms, agent=agent, attempt=attempt)
 
     def sum(self) -> dict[tuple[str, str], HistogramFacts]:
-        """Of all hosts."""
+        """The sums over all hosts."""
         with self._lock:
             return self._histograms.sum()
 
@@ -88,10 +88,10 @@ class JobSums:
     def _run_thread(self) -> None:
         try:
             while not self._end.is_set():
-                host, due_s = self.asked.next_asked or ("", time.monotonic() + _MOST_WAIT_S)
+                host, due_s = self.asked.next_asked or ("", time.monotonic() + _MAX_WAIT_S)
                 left_s = due_s - time.monotonic()
                 if left_s > 0:
-                    self._end.wait(min(left_s, _MOST_WAIT_S))
+                    self._end.wait(min(left_s, _MAX_WAIT_S))
                 else:
                     self._put(self._fetch_totals(host))
         except Exception:  # noqa: BLE001  # an observer that fails says so once
@@ -120,7 +120,6 @@ class JobSums:
 
 
 def plain_histograms(histograms: Histograms) -> list[Any]:
-    """For JSON."""
     return [
         [
             kind,
@@ -137,7 +136,7 @@ def plain_histograms(histograms: Histograms) -> list[Any]:
 
 def read_histograms(plain: Any) -> dict[tuple[str, str], HistogramFacts]:
     """ValueError or TypeError for what is none."""
-    if not isinstance(plain, list) or len(plain) > _MOST_HISTOGRAMS:
+    if not isinstance(plain, list) or len(plain) > _MAX_HISTOGRAMS:
         raise ValueError("no histograms")
     return {
         (str(kind), str(group)): HistogramFacts(

@@ -14,7 +14,6 @@ each bucket of each kind and group.
 from __future__ import annotations
 
 import os
-import platform
 import threading
 import time
 from collections import deque
@@ -22,17 +21,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from distdbg import __version__
 from distdbg.agent.context import AgentContext
 from distdbg.agent.metering.job import JobSums, plain_histograms
 from distdbg.export.metrics.collect import collect
 from distdbg.export.metrics.finding_counts import FindingCounts
 from distdbg.export.metrics.model import Metrics
-from distdbg.export.metrics.rank_facts import RankReader
-from distdbg.export.metrics.samples import AgentFacts, Exemplars, HostFacts, JobFacts
+from distdbg.export.metrics.rank_facts import RankReader, read_agent_facts
+from distdbg.export.metrics.samples import Exemplars, HostFacts, JobFacts
 from distdbg.export.metrics.totals import Accumulator
 from distdbg.export.outlets.source import ExportCounts, NotInTime
-from distdbg.follow.processes import read_stat
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
@@ -82,7 +79,7 @@ class Metering:
         self._findings = FindingCounts()
         self._verdict: tuple[int, int] = (0, 0)
         self._roster: Roster | None = None
-        """Of which all records were looked for."""
+        """The roster whose records have all been looked for."""
         self._began_s = time.time() - (time.monotonic_ns() - agent.began_ns) / 1e9
         #: What was read and is not in the totals yet; both threads use it, and append and pop are atomic.
         self._reads: deque[_Read] = deque(maxlen=64)
@@ -165,8 +162,7 @@ class Metering:
             agent.roster.settle(now_ns)
             self._look_for_hosts()
         ranks = self._reader.read(agent.roster, now_ns, agent.findings.suspicions)
-        stat = read_stat(os.getpid())
-        # Who does not know its ranks does not know either whether other hosts have some.
+        # An agent that does not know its ranks does not know either whether other hosts have some.
         is_root = agent.steering.is_root and bool(ranks)
         read_s = (time.perf_counter_ns() - began_ns) / 1e9
         host = HostFacts(
@@ -174,12 +170,8 @@ class Metering:
             host=agent.host,
             ranks=ranks,
             agent=self.counts.put_into(
-                AgentFacts(
-                    version=__version__,
-                    python=platform.python_version(),
+                read_agent_facts(
                     began_s=self._began_s,
-                    cpu_s=time.process_time(),
-                    rss_nbytes=stat.rss_nbytes if stat is not None else None,
                     collect_s=read_s + self._collect_s,
                     hosts_missing=self.sums.asked.missing(time.monotonic()) if is_root else None,
                 )
@@ -199,7 +191,7 @@ class Metering:
             restarts=agent.roster.attempt,
             findings_now=dict(self._findings.now),
             findings_total=dict(self._findings.total),
-            blamed=self._findings.blamed,
+            causes=self._findings.causes,
             is_clock_held=agent.steering.is_held,
         )
 

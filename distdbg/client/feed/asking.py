@@ -45,7 +45,7 @@ from distdbg.view.snapshot import Bar, LogRow, Snapshot
 from distdbg.view.waits import wait_rows
 
 _SHARE: Final = 0.03
-_MOST_SLOWER: Final = 16.0
+_MAX_SLOWER: Final = 16.0
 _EVERY_S: Final = {
     "ranks": 0.25,
     "verdict": 0.5,
@@ -63,8 +63,8 @@ _EVERY_S: Final = {
 _HOSTS: Final = 8
 #: How many ops of the timeline are taken in at a time, of all ranks together.
 _BARS: Final = 2000
-_LEAST_BARS: Final = 16
-_MOST_BARS: Final = 400
+_MIN_BARS: Final = 16
+_MAX_BARS: Final = 400
 _LOG_LINES: Final = 5000
 _ASKED_LINES: Final = 1000
 #: Clocks that are so near are one clock.
@@ -207,7 +207,7 @@ class JobPoller:
 
     def weigh(self, cost_s: float) -> None:
         """Ask less often, when a round of the usual questions costs more CPU time than its share."""
-        wanted = min(max(1.0, cost_s / (_SHARE * _EVERY_S["ranks"])), _MOST_SLOWER)
+        wanted = min(max(1.0, cost_s / (_SHARE * _EVERY_S["ranks"])), _MAX_SLOWER)
         # A round in which little was due tells little.
         self._slower = wanted if wanted > self._slower else self._slower * 0.9 + wanted * 0.1
 
@@ -279,10 +279,10 @@ class JobPoller:
             changes["ops"] = op_rows(self._counts.values(), labels)
         if Topic.WAITS in topics and self._is_due(Topic.WAITS, now_s):
             answer = yield AgentQuestion("waits", {})
-            edges, hopeless = read_waits(answer["waits"])
+            edges, blocked = read_waits(answer["waits"])
             verdict = changes.get("verdict", snapshot.verdict)
             ranks = changes.get("ranks", snapshot.ranks)
-            changes["waits"] = wait_rows(edges, verdict, ranks, hopeless=hopeless, groups=groups)
+            changes["waits"] = wait_rows(edges, verdict, ranks, blocked=blocked, groups=groups)
         if Topic.BARS in topics and self._is_due(Topic.BARS, now_s):
             yield from self._ask_bars(snapshot, now_s)
         if Topic.LOG in topics and self._is_due(Topic.LOG, now_s):
@@ -325,11 +325,11 @@ class JobPoller:
             row = snapshot.ranks.get(rank)
             if row is not None:
                 by_host.setdefault(row.host, []).append(rank)
-        most = min(max(_LEAST_BARS, _BARS // len(ranks)), _MOST_BARS)
+        most = min(max(_MIN_BARS, _BARS // len(ranks)), _MAX_BARS)
         for host, here in by_host.items():
             since = {str(rank): place for rank in here if (place := self._places.get(str(rank)))}
             # The first look shows what was before it; later only what is new is taken in.
-            count = most if since else max(most, min(_MOST_BARS, 4 * _BARS // len(ranks)))
+            count = most if since else max(most, min(_MAX_BARS, 4 * _BARS // len(ranks)))
             answer = yield from self._ask_host(host, "bars", ranks=here, most=count, since=since)
             if answer is None:
                 continue
@@ -351,7 +351,7 @@ class JobPoller:
                     self._bars.forget(rank)
 
     def _ask_clock(self, now_s: float) -> Asking[bool]:
-        """Of the job's first host, by which all others go; whether it is known."""
+        """Ask for the clock of the job's first host, by which all others go; whether it is known."""
         if "" not in self._clocks or self._is_due("clock", now_s):
             answer = yield from self._ask_if_known("bars", ranks=[], most=1)
             if answer is not None:

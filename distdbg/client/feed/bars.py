@@ -1,6 +1,6 @@
 """The ops of a timeline: what agents tell of them, bounded, and given out by time. Pure.
 
-Each rank has its newest `MOST` ops. Of a rank that calls more than are told there is one bar for those
+Each rank has its newest `MAX` ops. Of a rank that calls more than are told there is one bar for those
 between: without a kind or number, its name says how many they are. Times are brought to the clock of the
 dashboard: the wall clock of the job's first host, and from there by how far that is from this one.
 """
@@ -13,16 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from distdbg.record.format import Flag, Status
-from distdbg.view.op_names import call_name, message_name
+from distdbg.view.short_words import call_name, message_name
 from distdbg.view.snapshot import Bar
 
-MOST: Final = 2000
+MAX: Final = 2000
 
 
 @dataclass(slots=True)
 class _Lane:
-    """One rank."""
-
     bars: list[Bar] = field(default_factory=list)
     """By number, which is the order in which they were issued."""
     gaps: dict[int, Bar] = field(default_factory=dict)
@@ -34,7 +32,7 @@ class _Lane:
 class BarStore:
     """The ops that are kept, by rank."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MAX) -> None:
         self._most = most
         self._lanes: dict[int, _Lane] = {}
 

@@ -1,6 +1,6 @@
 """Connections to a job: sockets of its agents here, on another host, or only its records.
 
-A door opens connections and knows what can be seen from outside when nobody answers: whether the job is
+A route opens connections and knows what can be seen from outside when nobody answers: whether the job is
 over. What is behind it answers `ask`; `hello` says which run it is.
 """
 
@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from distdbg.client.agent_client import AgentClient
 from distdbg.client.live_runs import LiveRun
 from distdbg.control import sockets
 from distdbg.errors import DistError, DistNetworkError, UsageError
 from distdbg.record.folders import attempt_number, attempts, is_held, is_live
+
+if TYPE_CHECKING:
+    from distdbg.client.ways import AgentRoute
 
 #: How long an agent that was not there may take to answer.
 _GLANCE_S: Final = 0.3
@@ -32,8 +35,6 @@ class FeedConnection(Protocol):
 
 
 class JobRoute(Protocol):
-    """The way to one job."""
-
     @property
     def title(self) -> str:
         """For people: the run, 'n14:4711'."""
@@ -66,7 +67,7 @@ class JobRoute(Protocol):
         ...
 
 
-class RunDoor:
+class RunRoute:
     """A run of this user that lives on this host, by the sockets of its agents."""
 
     def __init__(self, runs: Sequence[LiveRun]) -> None:
@@ -157,23 +158,12 @@ class RunDoor:
         return root
 
 
-class FeedRoute(Protocol):
-    """What leads to an agent elsewhere: `addresses.find_way` gives one."""
-
-    @property
-    def name(self) -> str: ...
-
-    def connect_root(self, timeout_s: float = 5.0) -> AgentClient: ...
-
-    def close(self) -> None: ...
-
-
-class WayDoor:
+class RemoteRoute:
     """An agent on another host, or one that listens: nothing of it is seen but what it says."""
 
     folder: Path | None = None
 
-    def __init__(self, way: FeedRoute, address: str) -> None:
+    def __init__(self, way: AgentRoute, address: str) -> None:
         """`address`: as it was given on the command line."""
         self._way = way
         self._address = address

@@ -17,8 +17,7 @@ from distdbg.errors import format_ranks
 from distdbg.follow.answers.counts import read_counted
 from distdbg.record.rank_list import read_ranks
 from distdbg.record.rank_state import RankState
-from distdbg.view.groups import GroupReport
-from distdbg.view.hosts import host_rows
+from distdbg.view.groups import GroupReport, host_rows
 from distdbg.view.snapshot import (
     ArmedBreakpoint,
     HostRow,
@@ -125,7 +124,7 @@ def _steady(moment: float, known: float) -> float:
 def with_gpus(
     rows: Mapping[int, RankRow], uses: Mapping[str, Sequence[Any]]
 ) -> Mapping[int, RankRow]:
-    """With what the agent of another host says of its ranks."""
+    """Merge in what the agent of another host says of its ranks."""
     changed = {}
     for rank_text, (share, nbytes) in uses.items():
         row = rows.get(int(rank_text))
@@ -135,7 +134,6 @@ def with_gpus(
 
 
 def job_hosts(tree: Plain | None, host: str) -> tuple[HostRow, ...]:
-    """The hosts of the job."""
     hosts = (tree or {}).get("hosts") or [{"host": host}]
     return host_rows(
         [str(one["host"]) for one in hosts],
@@ -194,7 +192,7 @@ def _seconds(nanoseconds: float | None) -> float | None:
 
 
 def read_waits(waits: Sequence[Plain]) -> tuple[list[Edge], frozenset[int]]:
-    """Who waits for whom, and who of them can never go on."""
+    """The waits between ranks, and the ranks that can never go on."""
     edges = [
         Edge(
             rank=int(one["rank"]),
@@ -209,7 +207,6 @@ def read_waits(waits: Sequence[Plain]) -> tuple[list[Edge], frozenset[int]]:
 
 
 def held_by(control: Plain | None) -> tuple[str, ...]:
-    """Who holds the clock of the job."""
     if not control:
         return ()
     holds = control.get("holds")

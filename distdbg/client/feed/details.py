@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distdbg.view.differences import RankCall, say_differences, say_unseen
-from distdbg.view.frames import frame_text
-from distdbg.view.op_names import call_name, message_name, status_words
 from distdbg.view.rank_facts import NO_RECORD, GroupFacts, RankFacts, fact_rows
+from distdbg.view.short_words import call_name, frame_text, message_name, status_words
 from distdbg.view.snapshot import (
     Arrival,
     Bar,
@@ -62,7 +61,7 @@ def _arrival(rank: int, words: Plain, shift_ns: int) -> Arrival:
 
 
 def _called(told: Mapping[int, Plain]) -> dict[int, RankCall]:
-    """Of a message the two sides are two calls, and not compared."""
+    """What each rank called; the two sides of a message are two calls, and not compared."""
     return {
         rank: RankCall(
             op=str(words["op"] or ""), form=str(words["form"] or ""), comm=str(words["comm"] or "")

@@ -17,7 +17,7 @@ from distdbg.view.snapshot import FeedLink, RankRow, Snapshot
 
 #: How long is waited before somebody who does not answer is asked again, at first and at the most.
 _FIRST_PAUSE_S: Final = 0.25
-_MOST_PAUSE_S: Final = 4.0
+_MAX_PAUSE_S: Final = 4.0
 #: How long ranks that are missing are awaited after the first answer.
 WAIT_S: Final = 1.5
 
@@ -46,8 +46,6 @@ class RoundMade:
 
 @dataclass(frozen=True, slots=True)
 class NobodyAnswered:
-    """Or what answered is no agent."""
-
     at: float
     why: str
     is_garbage: bool = False
@@ -97,7 +95,7 @@ class FirstFrame:
     is_shown: bool = False
 
     def after(self, rows: Collection[RankRow], world: int, now_s: float) -> FirstFrame:
-        """With these ranks of a job of `world`, as far as that is known."""
+        """The state with these ranks of a job of `world`, as far as that is known."""
         since_s = now_s if self.since_s is None else self.since_s
         is_late = now_s - since_s >= WAIT_S
         return FirstFrame(since_s, self.is_shown or is_late or is_whole(rows, world))
@@ -105,19 +103,19 @@ class FirstFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedState:
-    """Of one job."""
+    """What a feed knows of one job."""
 
     snapshot: Snapshot
     run: str = ""
     """Which has answered; '': none yet."""
     host: str = ""
-    """Of the agent that knows the job."""
+    """The host of the agent that knows the job."""
     pause_s: float = _FIRST_PAUSE_S
     """How long to wait, should nobody answer."""
     first: FirstFrame = field(default_factory=FirstFrame)
 
     def shown(self, at: float, **changes: Any) -> FeedState:
-        """With another snapshot, where that says something else than the one before."""
+        """The state with another snapshot, where that says something else than the one before."""
         old = self.snapshot
         new = {name: value for name, value in changes.items() if getattr(old, name) != value}
         return replace(self, snapshot=replace(old, at=at, **new)) if new else self
@@ -166,7 +164,7 @@ def _on_nobody(state: FeedState, event: NobodyAnswered) -> tuple[FeedState, Read
     if "agent" in event.why:  # it says so itself, or that one did answer
         what = ""
     link = FeedLink.LOST if state.run else FeedLink.JOINING
-    state = replace(state, pause_s=min(2 * state.pause_s, _MOST_PAUSE_S))
+    state = replace(state, pause_s=min(2 * state.pause_s, _MAX_PAUSE_S))
     return state.shown(event.at, link=link, link_why=f"{what}{event.why}"), None
 
 

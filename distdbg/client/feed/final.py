@@ -11,7 +11,7 @@ from distdbg.diagnose.finding import Verdict
 from distdbg.record.ends import RankEnd, read_ends
 from distdbg.record.folders import attempts
 from distdbg.record.rank_state import RankState
-from distdbg.view.endings import shown_end
+from distdbg.view.short_words import shown_end
 from distdbg.view.snapshot import RankRow
 
 #: What the row of a rank says whose program has returned: `follow/roster.py`.

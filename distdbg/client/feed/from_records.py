@@ -50,7 +50,7 @@ class RecordsClient:
         }
 
     def ask(self, do: str, *, timeout_s: float | None = None, **arguments: Any) -> Any:
-        """As an agent would. UsageError for what only an agent can do."""
+        """Answer as an agent would. UsageError for what only an agent can do."""
         method = self._methods.get(do)
         if method is None:
             raise UsageError(f"{do}: {_WHY}", hint="`distdbg run` starts an agent with the job")

@@ -20,16 +20,16 @@ from distdbg.errors import DistError, DistNetworkError, UsageError
 _REST_S: Final = 3.0
 Result = TypeVar("Result")
 #: The agent has room for 64 clients, and there are other dashboards.
-MOST_HOSTS: Final = 24
+MAX_HOSTS: Final = 24
 
 
 class FeedConnections:
     """Used by one thread. Connections are made when they are wanted."""
 
     def __init__(
-        self, door: JobRoute, timeout_s: float, clock: Callable[[], float] = time.monotonic
+        self, route: JobRoute, timeout_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._door = door
+        self._route = route
         self._timeout_s = timeout_s
         self._clock = clock
         self._root: FeedConnection | None = None
@@ -46,13 +46,13 @@ class FeedConnections:
 
     @property
     def hello(self) -> Mapping[str, Any]:
-        """Who answers; {} when nobody does."""
+        """What the agent says of itself; {} when none answers."""
         return self._root.hello if self._root is not None else {}
 
     def root(self) -> FeedConnection:
         """The agent that knows the job. DistError when nobody answers."""
         if self._root is None:
-            self._root = self._door.open(self._timeout_s)
+            self._root = self._route.open(self._timeout_s)
         return self._root
 
     def run(self, asking: Asking[Result]) -> Result:
@@ -100,11 +100,11 @@ class FeedConnections:
             return found
         if self._clock() < self._rests.get(host, 0.0):
             return None
-        if len(self._hosts) >= MOST_HOSTS:
+        if len(self._hosts) >= MAX_HOSTS:
             oldest = next(iter(self._hosts))
             self._hosts.pop(oldest).close()
         try:
-            found = self._hosts[host] = open_host(self._door, host, self._timeout_s)
+            found = self._hosts[host] = open_host(self._route, host, self._timeout_s)
         except DistError as error:
             self._drop(host, error)
             if is_unknown(error) or isinstance(error, UsageError):
@@ -121,9 +121,9 @@ class FeedConnections:
         self.why_not[host] = error.what
 
 
-def open_host(door: JobRoute, host: str, timeout_s: float) -> FeedConnection:
+def open_host(route: JobRoute, host: str, timeout_s: float) -> FeedConnection:
     """A connection of its own to the agent of a host. DistError: there is no way there."""
-    client = door.open(timeout_s)
+    client = route.open(timeout_s)
     if client.hello["host"] == host:
         return client
     try:
@@ -137,9 +137,9 @@ def open_host(door: JobRoute, host: str, timeout_s: float) -> FeedConnection:
 
 
 @contextmanager
-def opened(door: JobRoute, host: str | None, timeout_s: float) -> Iterator[FeedConnection]:
+def opened(route: JobRoute, host: str | None, timeout_s: float) -> Iterator[FeedConnection]:
     """A connection for one question; None: the agent that knows the job."""
-    client = door.open(timeout_s) if host is None else open_host(door, host, timeout_s)
+    client = route.open(timeout_s) if host is None else open_host(route, host, timeout_s)
     try:
         yield client
     finally:

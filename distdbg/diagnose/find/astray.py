@@ -11,15 +11,10 @@ from typing import Final, NamedTuple
 
 from distdbg.diagnose.find.other_group import ADVICE
 from distdbg.diagnose.find.other_neighbor import find_other_neighbor
-from distdbg.diagnose.find.telling_site import telling_site
-from distdbg.diagnose.find.who_chose import RankAtLine, who_chose_another
+from distdbg.diagnose.find.phrases import telling_site
 from distdbg.diagnose.finding import Edge, Evidence
-from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.ops import NONE, OpRef
 from distdbg.diagnose.session import Session, Stack
-from distdbg.diagnose.tag_changed import changed_tag
-from distdbg.diagnose.tag_used_twice import taken_by_same_tag
-from distdbg.diagnose.tags_of_others import odd_tag_of
-from distdbg.diagnose.tags_relayed import wrong_relay
 from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.unmatched import (
     PairDifference,
@@ -29,9 +24,21 @@ from distdbg.diagnose.unmatched import (
     taken_by_any,
 )
 from distdbg.diagnose.wording import known_ns, say_op, say_ranks, site_of
-from distdbg.record.format import Flag
+from distdbg.diagnose.wrong_tags import (
+    changed_tag,
+    rank_with_other_tag,
+    taken_by_same_tag,
+    wrong_relay,
+)
+from distdbg.record.format import NO_COLLECTIVE, Flag
 
-_MOST: Final = 16
+#: With two ranks either may be wrong.
+_MIN_RANKS: Final = 3
+#: Ranks of a line that are compared.
+_MAX_RANKS: Final = 512
+
+
+_LIMIT: Final = 16
 _ADVICE: Final = {
     PairDifference.TAG: "send and receive in the same order with the same tags, or use isend or irecv",
     PairDifference.GROUP: "send and receive the message on the same group",
@@ -80,9 +87,9 @@ def unmatched_messages(
     ]
     alike: dict[tuple[OpRef, int, Stack], list[UnmatchedPair]] = {}
     for pair in found:  # sends of one line to one recv are one fact
-        key = pair.recv, pair.send.rank, _stack(session, pair.send)
+        key = pair.recv, pair.send.rank, session.stack_of(pair.send)
         alike.setdefault(key, []).append(pair)
-    return [_miss(session, pairs[0], len(pairs) - 1) for pairs in [*alike.values()][:_MOST]]
+    return [_miss(session, pairs[0], len(pairs) - 1) for pairs in [*alike.values()][:_LIMIT]]
 
 
 def _miss(session: Session, pair: UnmatchedPair, more: int) -> WrongPeerFact:
@@ -97,7 +104,7 @@ def _miss(session: Session, pair: UnmatchedPair, more: int) -> WrongPeerFact:
     wrong = (pair.send.rank,) if is_one else tuple(sorted((pair.send.rank, target)))
     relayed = changed = None
     if pair.differ is PairDifference.TAG:
-        odd = odd_tag_of(session, pair)
+        odd = rank_with_other_tag(session, pair)
         relayed = wrong_relay(session, pair) if odd in (None, pair.send.rank) else None
         odd = pair.send.rank if relayed is not None else odd
         changed = changed_tag(session, pair) if relayed is None else None
@@ -138,7 +145,7 @@ def _advice(session: Session, pair: UnmatchedPair) -> str:
 
 
 def taken_messages(session: Session, edges: Iterable[Edge]) -> list[WrongPeerFact]:
-    """Of ranks that wait for a message which another recv of their own took before."""
+    """Find ranks that wait for a message which another recv of their own took before."""
     found = []
     for edge in edges:
         if not _has_message(session, (edge,)) or edge.op is None:
@@ -164,7 +171,7 @@ def _of_same_tag(session: Session, recv: OpRef) -> list[WrongPeerFact]:
     if pair is None:
         return []
     taker, send = pair
-    tag = session.ranks[recv.rank].ops.tag[recv.at]
+    tag = session.tag_of(recv)
     sites = [site_of(session, op) for op in (taker, send, recv)]
     short = [site.partition(" (")[0] for site in sites]
     text = (
@@ -208,7 +215,7 @@ def mixed_groups(
     for edge in edges:
         for other in everybody if _is_collective(session, edge) else ():
             pair = frozenset((edge.rank, other.rank))
-            if len(pair) < 2 or pair in found or len(found) == _MOST:
+            if len(pair) < 2 or pair in found or len(found) == _LIMIT:
                 continue
             miss = _mixed(session, other, edge, everybody)
             if miss is not None:
@@ -230,13 +237,13 @@ def _mixed(
     kinds = {session.kind_of(waiter.op), session.kind_of(other.op)}
     ranks, site = (waiter.rank, other.rank), site_of(session, other.op)
     # The whole stack: a line of a function that takes the group as an argument says nothing.
-    if len(kinds) == 1 and site and _stack(session, waiter.op) == _stack(session, other.op):
+    if len(kinds) == 1 and site and session.stack_of(waiter.op) == session.stack_of(other.op):
         kind = kinds.pop()
         by_group = _ranks_by_group(session, other.op, kind, everybody)
         calls = _say_by_group(kind, by_group)
         text = f"at {site} {calls}"
         odd, most = _against_most(by_group)
-        other_choice = None if odd else who_chose_another(session, other.op)
+        other_choice = None if odd else _who_chose_another(session, other.op)
         if other_choice is not None and other_choice.rank in (waiter.rank, other.rank):
             return _of_choice(session, kind, other_choice, everybody)
         cause = f"at {site.partition(' (')[0]} {calls}"
@@ -266,7 +273,7 @@ def _mixed(
 
 
 def _of_choice(
-    session: Session, kind: str, choice: RankAtLine, everybody: Sequence[Edge]
+    session: Session, kind: str, choice: _RankAtLine, everybody: Sequence[Edge]
 ) -> WrongPeerFact:
     """One rank's group at a line is another one than that in which the others meet there."""
     place, label = site_of(session, choice.op), session.groups[choice.used].label
@@ -291,7 +298,7 @@ def _of_choice(
 def _ranks_by_order(
     session: Session, edges: Sequence[Edge], labels: set[str]
 ) -> list[tuple[str, tuple[int, ...]]]:
-    """Who waits on which of these groups, of ranks that are in all of them: the fewest first."""
+    """List who waits on which of these groups, of ranks that are in all of them: the fewest first."""
     members = [set(g.ranks) for g in session.groups if g.label in labels and g.ranks]
     ranks: dict[str, set[int]] = {}
     for edge in edges:
@@ -330,13 +337,13 @@ def _out_of_order(
 def _ranks_by_group(
     session: Session, op: OpRef, kind: str, edges: Sequence[Edge]
 ) -> list[tuple[str, tuple[int, ...]]]:
-    """Who made this call at this place on which group: the fewest first."""
+    """List who made this call at this place on which group: the fewest first."""
     ranks: dict[str, set[int]] = {}
     for edge in edges:
         if edge.op is None or session.kind_of(edge.op) != kind:
             continue
         group = session.group_of(edge.op)
-        if group is not None and _stack(session, edge.op) == _stack(session, op):
+        if group is not None and session.stack_of(edge.op) == session.stack_of(op):
             ranks.setdefault(group.label, set()).add(edge.rank)
     parts = [(label, tuple(sorted(members))) for label, members in ranks.items()]
     return sorted(parts, key=lambda part: (len(part[1]), part[1]))
@@ -357,14 +364,10 @@ def _say_by_group(kind: str, parts: Sequence[tuple[str, tuple[int, ...]]]) -> st
     return ", ".join([words[0].replace(" on group", f" called {kind} on group", 1), *words[1:]])
 
 
-def _stack(session: Session, op: OpRef) -> Stack:
-    return session.stacks[session.ranks[op.rank].ops.stack[op.at]]
-
-
 def _is_collective(session: Session, edge: Edge) -> bool:
     if edge.op is None:
         return False
-    return not session.ranks[edge.rank].ops.flags[edge.op.at] & (Flag.MESSAGE | Flag.ASIDE)
+    return not session.ranks[edge.rank].ops.flags[edge.op.at] & NO_COLLECTIVE
 
 
 def _has_message(session: Session, edges: Iterable[Edge]) -> bool:
@@ -372,3 +375,67 @@ def _has_message(session: Session, edges: Iterable[Edge]) -> bool:
         edge.op is not None and session.ranks[edge.rank].ops.flags[edge.op.at] & Flag.MESSAGE
         for edge in edges
     )
+
+
+class _RankAtLine(NamedTuple):
+    """One rank at one line."""
+
+    rank: int
+    op: OpRef
+    used: int
+    meant: int
+    met: tuple[int, ...]
+    """The ranks that called it on the group that was meant."""
+    others: tuple[tuple[int, tuple[int, ...]], ...]
+    """Other groups, and who called it on those."""
+
+
+def _who_chose_another(session: Session, like: OpRef) -> _RankAtLine | None:
+    """Find the one rank whose group at the line of `like` is not that of the others.
+
+        x.py:42    ranks 0,2 'replicas0'    rank 1 'replicas1'    rank 3 'split1'
+
+    Without that rank no two groups of the line share a rank, and it is a member of one of them; without any
+    other rank that is not so.
+    """
+    last = {rank: op for rank in session.ranks if (op := _last(session, rank, like)) is not None}
+    if not _MIN_RANKS <= len(last) <= _MAX_RANKS:
+        return None
+    used = {rank: session.ranks[rank].ops.group[op.at] for rank, op in last.items()}
+    found = [(rank, meant) for rank in last if (meant := _meant(session, used, rank)) is not None]
+    if len(found) != 1:
+        return None
+    rank, meant = found[0]
+    others: dict[int, list[int]] = {}
+    for one, group in used.items():
+        if one != rank and group != meant:
+            others.setdefault(group, []).append(one)
+    met = tuple(one for one, group in used.items() if group == meant)
+    rest = tuple((group, tuple(ranks)) for group, ranks in others.items())
+    return _RankAtLine(rank, last[rank], used[rank], meant, met, rest)
+
+
+def _meant(session: Session, used: dict[int, int], rank: int) -> int | None:
+    """The group that a rank belongs in, by those of all others; None where they share a rank."""
+    groups = {group for one, group in used.items() if one != rank}
+    if used[rank] in groups:
+        return None
+    seen: set[int] = set()
+    for group in groups:
+        members = set(session.members(group))
+        if not seen.isdisjoint(members):
+            return None
+        seen |= members
+    return next((group for group in groups if rank in session.members(group)), None)
+
+
+def _last(session: Session, rank: int, like: OpRef) -> OpRef | None:
+    theirs = session.ranks[like.rank].ops
+    stack, kind = session.stacks[theirs.stack[like.at]], session.kind_of(like)
+    ops = session.ranks[rank].ops
+    for at in range(len(ops) - 1, -1, -1):
+        if ops.group[at] == NONE or ops.flags[at] & NO_COLLECTIVE:
+            continue
+        if session.stacks[ops.stack[at]] == stack and session.kind_of(OpRef(rank, at)) == kind:
+            return OpRef(rank, at)
+    return None

@@ -7,34 +7,36 @@ lost, and whose end nobody saw, is dead as well.
 
 from __future__ import annotations
 
+import re
 import signal
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final, NamedTuple
 
 from distdbg.diagnose.debugged import prompt_of
-from distdbg.diagnose.endings import EndRole, RankEnding, endings_of, swept_away
-from distdbg.diagnose.failures import Failure, failures_of
+from distdbg.diagnose.endings import Endings, EndRole, RankEnding, endings_of, swept_away
+from distdbg.diagnose.failures import Failure, Failures, failures_of
 from distdbg.diagnose.find.exit_call import exit_call, exit_site
-from distdbg.diagnose.find.unlike_models import UnlikeModels, find_unlike_models
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.stops import ONE_BLOW_NS, is_stopped_from_outside
 from distdbg.diagnose.traits import NO_TRAITS, Advice, Trait
-from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s
+from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, verb
 from distdbg.record.durations import nbytes_text
 from distdbg.record.ends import MORE_MEMORY, TIMERS
 from distdbg.record.memory_share import MemoryShare, its_share
 
-_MOST_VICTIMS_TOLD = 4
+_TOLD: Final = re.compile(r"Rank (\d+) has (\d+) params, while rank (\d+) has inconsistent (\d+)")
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+_MAX_VICTIMS_TOLD = 4
+
+
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     failures = failures_of(session)
     endings = endings_of(session, failures)
     dead = [e for e in endings.values() if e.part is EndRole.CAUSE]
@@ -57,7 +59,7 @@ def find(
     return findings + [_lost_finding(session, rank, by, waits) for rank, by in lost.items()]
 
 
-def _unlike_finding(session: Session, found: UnlikeModels, same: Sequence[RankEnding]) -> Finding:
+def _unlike_finding(session: Session, found: _UnlikeModels, same: Sequence[RankEnding]) -> Finding:
     """Every rank has raised; only the odd ones are the cause."""
     shown = sorted(same, key=lambda one: (one.rank not in found.odd, one.rank))
     where = shown[0].where
@@ -84,12 +86,7 @@ def _blow(ending: RankEnding, dead: Sequence[RankEnding]) -> str:
     return f"{ending.how} {first}"
 
 
-def _finding(
-    session: Session,
-    same: list[RankEnding],
-    failures: Mapping[int, tuple[Failure, ...]],
-    waits: Mapping[int, tuple[Edge, ...]],
-) -> Finding:
+def _finding(session: Session, same: list[RankEnding], failures: Failures, waits: Waits) -> Finding:
     same = sorted(same, key=lambda e: (e.at_ns == NEVER, e.at_ns, e.rank))
     first, ranks = same[0], tuple(sorted(e.rank for e in same))
     victims = _victims(set(ranks), failures, waits)
@@ -121,7 +118,7 @@ def _finding(
 
 
 def _at_prompt(session: Session, ranks: tuple[int, ...]) -> str:
-    """Of a rank that ended while somebody was to look at it."""
+    """Say where a rank was that ended at the prompt of its debugger; ''."""
     prompt = prompt_of(session, ranks[0]) if len(ranks) == 1 else None
     if prompt is None:
         return ""
@@ -132,12 +129,8 @@ def _plural(how: str, ranks: tuple[int, ...]) -> str:
     return how.replace("was killed", "were killed", 1) if len(ranks) > 1 else how
 
 
-def _victims(
-    dead: set[int],
-    failures: Mapping[int, tuple[Failure, ...]],
-    waits: Mapping[int, tuple[Edge, ...]],
-) -> tuple[int, ...]:
-    """Who lost them or still waits for them, and those who lost these."""
+def _victims(dead: set[int], failures: Failures, waits: Waits) -> tuple[int, ...]:
+    """List who lost these ranks or still waits for them, and those who lost the victims."""
     victims: set[int] = set()
     gone = set(dead)
     while gone:
@@ -155,8 +148,8 @@ def _victims(
 def _whom_it_kept(
     session: Session,
     ranks: tuple[int, ...],
-    failures: Mapping[int, tuple[Failure, ...]],
-    waits: Mapping[int, tuple[Edge, ...]],
+    failures: Failures,
+    waits: Waits,
 ) -> str:
     """' while ranks 0,1,3 waited for it in reduce_scatter #310 on group 'world''."""
     places: dict[str, list[int]] = defaultdict(list)
@@ -239,7 +232,7 @@ def _struck(session: Session, same: Sequence[RankEnding]) -> list[Evidence]:
     return found
 
 
-def _losses(ranks: tuple[int, ...], failures: Mapping[int, tuple[Failure, ...]]) -> list[Evidence]:
+def _losses(ranks: tuple[int, ...], failures: Failures) -> list[Evidence]:
     found = []
     for rank, errors in sorted(failures.items()):
         for error in errors:
@@ -249,7 +242,7 @@ def _losses(ranks: tuple[int, ...], failures: Mapping[int, tuple[Failure, ...]])
                     Evidence(text=text, rank=rank, op=error.op, at_ns=known_ns(error.at_ns))
                 )
                 break
-    return found[:_MOST_VICTIMS_TOLD]
+    return found[:_MAX_VICTIMS_TOLD]
 
 
 def _advice(session: Session, one: RankEnding, *, is_alone: bool = True) -> str:
@@ -276,9 +269,7 @@ def _advice(session: Session, one: RankEnding, *, is_alone: bool = True) -> str:
     return f"look at the last lines of stderr of rank {one.rank}"
 
 
-def _lost(
-    session: Session, failures: Mapping[int, tuple[Failure, ...]], endings: Mapping[int, RankEnding]
-) -> dict[int, list[Failure]]:
+def _lost(session: Session, failures: Failures, endings: Endings) -> dict[int, list[Failure]]:
     """Ranks that others lost, and of whose end nothing is known."""
     found: dict[int, list[Failure]] = defaultdict(list)
     for errors in failures.values():
@@ -294,9 +285,7 @@ def _lost(
     return dict(sorted(found.items()))
 
 
-def _lost_finding(
-    session: Session, rank: int, by: list[Failure], waits: Mapping[int, tuple[Edge, ...]]
-) -> Finding:
+def _lost_finding(session: Session, rank: int, by: list[Failure], waits: Waits) -> Finding:
     by = sorted(by, key=lambda error: (error.at_ns, error.rank))
     losers = tuple(sorted({error.rank for error in by}))
     how = by[0].how or "is gone"
@@ -308,7 +297,7 @@ def _lost_finding(
             op=e.op,
             at_ns=known_ns(e.at_ns),
         )
-        for e in by[:_MOST_VICTIMS_TOLD]
+        for e in by[:_MAX_VICTIMS_TOLD]
     ]
     return Finding(
         kind=FindingKind.DEAD_RANK,
@@ -327,3 +316,40 @@ def _lost_finding(
 
 def _needs(edges: tuple[Edge, ...], rank: int) -> bool:
     return any(rank in edge.on for edge in edges)
+
+
+class _UnlikeModels(NamedTuple):
+    """The words of a finding about models that differ."""
+
+    odd: tuple[int, ...]
+    others: tuple[int, ...]
+    what: str
+    advice: Advice
+
+
+def find_unlike_models(reasons: Mapping[int, str]) -> _UnlikeModels | None:
+    """Compare models by why ranks failed; None where none says so, or no model is that of most ranks."""
+    counts: dict[int, int] = {}
+    for reason in reasons.values():
+        if told := _TOLD.search(reason):
+            rank, count, other, others_count = map(int, told.groups())
+            counts |= {rank: count, other: others_count}
+    usual = Counter(counts.values()).most_common(2)
+    if len(usual) < 2 or usual[0][1] == usual[1][1]:
+        return None
+    odd = tuple(sorted(rank for rank, count in counts.items() if count != usual[0][0]))
+    others = tuple(sorted(counts.keys() - set(odd)))
+    differ = ", ".join(
+        f"{say_ranks(ranks)} {verb(ranks, 'has', 'have')} {count}"
+        for count in sorted({counts[rank] for rank in odd})
+        for ranks in [[rank for rank in odd if counts[rank] == count]]
+    )
+    what = (
+        f"the models for DDP differ: {differ} parameters that require grad, "
+        f"{say_ranks(others)} {verb(others, 'has', 'have')} {usual[0][0]}"
+    )
+    advice = Advice(
+        f"see what makes the model of {say_ranks(odd)} another one: requires_grad, or its settings",
+        Trait.MODELS_DIFFER,
+    )
+    return _UnlikeModels(odd, others, what, advice)

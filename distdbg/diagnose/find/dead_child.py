@@ -19,8 +19,8 @@ from distdbg.record.printed_stack import own_frame
 _KINDS: Final = frozenset((FindingKind.STUCK_RANK, FindingKind.STALL, FindingKind.MISSING_RANK))
 _LOST: Final = "what that process had to make is lost, and the rank waits for it"
 _HINT: Final = f"see why it died (stderr may have its stack; of SIGKILL, the kernel's log): {_LOST}"
-#: Of the stack of a process that crashed.
-_MOST_FRAMES: Final = 3
+#: Frames of the stack of a process that crashed.
+_MAX_FRAMES: Final = 3
 
 
 def tell_dead_child(finding: Finding, session: Session) -> Finding:
@@ -50,7 +50,7 @@ def tell_dead_child(finding: Finding, session: Session) -> Finding:
 
 def _stack(rank: int, log: RankLog | None) -> list[Evidence]:
     frames = [f for f in (log.child_stack if log is not None else ()) if not is_library(f.file)]
-    calls = ", called from ".join(say_site(frame) for frame in frames[:_MOST_FRAMES])
+    calls = ", called from ".join(say_site(frame) for frame in frames[:_MAX_FRAMES])
     reason = f"its child process crashed at {calls}"
     text = f"rank {rank}: {reason}"
     fact = Evidence(text=text, rank=rank, kind=FactKind.REASON, detail=reason)

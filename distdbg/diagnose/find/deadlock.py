@@ -7,7 +7,7 @@ or is stopped, one with a hole in its record. So there is no false deadlock, and
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from distdbg.diagnose.find.astray import (
@@ -16,28 +16,31 @@ from distdbg.diagnose.find.astray import (
     taken_messages,
     unmatched_messages,
 )
-from distdbg.diagnose.find.cycle_text import ring_of, uniform_cycle
-from distdbg.diagnose.find.manager import one_answer_more
 from distdbg.diagnose.find.not_exchanged import not_exchanged
 from distdbg.diagnose.find.not_member import calls_of_no_member
 from distdbg.diagnose.find.not_mutual import not_mutual
 from distdbg.diagnose.find.not_relayed import not_relayed_messages
-from distdbg.diagnose.find.not_sent_there import not_sent_there
 from distdbg.diagnose.find.one_more_message import one_more_message
 from distdbg.diagnose.find.paired_apart import paired_apart
-from distdbg.diagnose.find.unanswered import unanswered_messages
-from distdbg.diagnose.find.unsent import unsent_messages
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.find.unanswered import one_answer_more, unanswered_messages
+from distdbg.diagnose.find.unsent import not_sent_there, unsent_messages
+from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.graph import find_deadlocks
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import NO_TRAITS, Advice, FactKind, Trait
-from distdbg.diagnose.wording import MOST_LINE, fit, say_ranks, site_of, verb
+from distdbg.diagnose.wording import MAX_LINE, fit, say_ranks, site_of, verb
 from distdbg.errors import format_ranks
 from distdbg.record.format import Flag
 
+#: Two that wait for each other are no ring.
+_MIN_RING: Final = 3
+_MAX_RING_TEXT: Final = 60
+_ARROWS: Final = {"recv": " <- ", "send": " -> "}
+
+
 #: Ranks of a deadlock that evidence is shown of.
-_MOST_SHOWN: Final = 16
+_MAX_SHOWN: Final = 16
 
 #: Also known to who has the source, and may know better.
 MESSAGES: Final = Advice(
@@ -64,9 +67,7 @@ _MIXED: Final = "on all ranks, put all messages before the collective, or all af
 _NOT_MEMBERS: Final = ", also those that are to be no members of the new one"
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """One finding per cycle, or smallest set of deadlocked ranks; nothing when none is proven."""
     gone = {rank for rank, log in session.ranks.items() if log.is_gone}
     # A recv from any rank of whom one has died ends with an error: its rank can move. So does an op
@@ -110,7 +111,7 @@ class _Telling:
         self._is_cycle = is_cycle
         self._groups = {self._group(edge) for edge in edges}
         taken = taken_messages(session, edges)
-        # Who has sent a message that another recv took has sent it.
+        # A rank whose message was taken by another recv has sent it.
         unsent = unsent_messages(session, edges) if not taken else []
         relayed = [] if taken or unsent else not_relayed_messages(session, edges)
         unmatched = unmatched_messages(session, edges, behind)
@@ -120,7 +121,7 @@ class _Telling:
         kinds = {edge.text.partition(" ")[0] for edge in edges}
         is_mixed = kinds == {"send", "recv"} and len(self._groups) == 1
         is_one_call = is_mixed and _are_in_one_call(session, edges)
-        self._ring = ring_of(edges) if is_cycle and is_one_call else ""
+        self._ring = _ring_of(edges) if is_cycle and is_one_call else ""
         if self._ring:  # each meets its other neighbor later: a send to that one is no evidence
             unmatched = [miss for miss in unmatched if miss.advice]
         self._misses: list[WrongPeerFact] = [*apart, *taken, *unmatched, *unsent, *relayed]
@@ -152,8 +153,8 @@ class _Telling:
             group=min(self._groups) if len(self._groups) == 1 else "",
             at_ns=max((edge.since_ns for edge in edges if edge.since_ns is not None), default=None),
             evidence=(
-                *_all_evidence(self._session, [*edges, *self._alike])[:_MOST_SHOWN],
-                *(miss.evidence for miss in self._misses[:_MOST_SHOWN]),
+                *_all_evidence(self._session, [*edges, *self._alike])[:_MAX_SHOWN],
+                *(miss.evidence for miss in self._misses[:_MAX_SHOWN]),
             ),
             edges=tuple(edges),
             advice=self._advice(),
@@ -194,16 +195,16 @@ class _Telling:
                 f"ranks {format_ranks(core)} are deadlocked: each waits for a neighbor, {self._ring}",
                 f" ({', '.join(self._kinds())})",
             )
-        cycle = uniform_cycle(self._edges, MOST_LINE - len(head)) if self._is_cycle else ""
+        cycle = _uniform_cycle(self._edges, MAX_LINE - len(head)) if self._is_cycle else ""
         if cycle and len(self._groups) == 1 and self._has_one_tag():
             return head + cycle
         brief = f"ranks {format_ranks(core)} are deadlocked: "
         for start, has_sites in ((head, True), (head, False), (brief, False)):
             whole = start + ", ".join(self._folded(has_sites=has_sites))
-            if len(whole) <= MOST_LINE:
+            if len(whole) <= MAX_LINE:
                 return whole
-        words = [self._short(edge) for edge in self._edges[:_MOST_SHOWN]]
-        return head + _fitted(words, len(self._edges), MOST_LINE - len(head))
+        words = [self._short(edge) for edge in self._edges[:_MAX_SHOWN]]
+        return head + _fitted(words, len(self._edges), MAX_LINE - len(head))
 
     def _folded(self, *, has_sites: bool) -> list[str]:
         """'rank 0 in recv from any rank at mw.py:13', 'ranks 1-3 in recv from rank 0 at mw.py:22'."""
@@ -233,7 +234,7 @@ class _Telling:
 
     def _has_one_tag(self) -> bool:
         ops = (edge.op for edge in self._edges if edge.op is not None)
-        return len({self._session.ranks[op.rank].ops.tag[op.at] for op in ops}) <= 1
+        return len({self._session.tag_of(op) for op in ops}) <= 1
 
     def _flags(self, edge: Edge) -> int:
         return 0 if edge.op is None else self._session.ranks[edge.op.rank].ops.flags[edge.op.at]
@@ -276,11 +277,7 @@ class _Telling:
 
 def _are_in_one_call(session: Session, edges: Sequence[Edge]) -> bool:
     """Whether all are in the same call of one function, an exchange say: then each of them is meant."""
-    stacks = {
-        session.stacks[session.ranks[edge.op.rank].ops.stack[edge.op.at]]
-        for edge in edges
-        if edge.op is not None
-    }
+    stacks = {session.stack_of(edge.op) for edge in edges if edge.op is not None}
     callers = {(stack[:1] and stack[0].function, stack[1:]) for stack in stacks}
     return len(callers) == 1 and all(len(stack) > 1 for stack in stacks)
 
@@ -343,5 +340,64 @@ def _fitted(words: Sequence[str], count: int, width: int) -> str:
         more = f" and {left} more {'wait' if left == 1 else 'waits'}" if left else ""
         text = ", ".join(words[:shown]) + more
         if len(text) <= width or shown == 1:
+            return text
+        shown -= 1
+
+
+def _uniform_cycle(edges: Sequence[Edge], most: int) -> str:
+    """Draw a cycle in at most so many letters; '' where not all ranks wait alike, each for one other.
+
+    all wait in recv at ring.py:5: 0 <- 3 <- 2 <- 1 <- 0        each receives from the next
+    all wait in send: 0 -> 1 -> 0                               each sends to the next
+    """
+    kinds = {edge.text.partition(" ")[0] for edge in edges}
+    if len(kinds) != 1 or any(len(edge.on) != 1 or edge.is_any for edge in edges):
+        return ""
+    kind = kinds.pop()
+    ranks = _around({edge.rank: edge.on[0] for edge in edges})
+    if kind not in _ARROWS or len(ranks) != len(edges) or len(ranks) < 2:
+        return ""
+    sites = {edge.site.partition(" (")[0] for edge in edges}
+    at = f" at {sites.pop()}" if len(sites) == 1 and "" not in sites else ""
+    head = f"all wait in {kind}{at}: "
+    return head + _chain(ranks, _ARROWS[kind], most - len(head))
+
+
+def _ring_of(edges: Sequence[Edge]) -> str:
+    """'0 -> 3 -> 2 -> 1 -> 0' where each of three or more waits for its neighbor, all on one side; else ''.
+
+    Whether it sends or receives: in a ring somebody has to do the other one first.
+    """
+    if len(edges) < _MIN_RING or any(len(edge.on) != 1 or edge.is_any for edge in edges):
+        return ""
+    next_of = {edge.rank: edge.on[0] for edge in edges}
+    ranks = _around(next_of)
+    steps = {(on - rank) % len(edges) for rank, on in next_of.items()}
+    is_whole = sorted(next_of) == list(range(len(edges)))
+    if len(ranks) != len(edges) or not is_whole or steps not in ({1}, {len(edges) - 1}):
+        return ""
+    return _chain(ranks, " -> ", _MAX_RING_TEXT)
+
+
+def _around(next_of: dict[int, int]) -> list[int]:
+    """Follow the cycle from the smallest rank on; [] where it does not lead back there."""
+    ranks: list[int] = []
+    seen: set[int] = set()
+    at = min(next_of)
+    while at in next_of and at not in seen:
+        ranks.append(at)
+        seen.add(at)
+        at = next_of[at]
+    return ranks if at == min(next_of) else []
+
+
+def _chain(ranks: Sequence[int], arrow: str, most: int) -> str:
+    """'0 <- 3 <- 2 <- 0'; with '...' for those that there is no room for."""
+    names = [str(rank) for rank in ranks]
+    shown = len(names)
+    while True:
+        gap = [] if shown == len(names) else ["..."]
+        text = arrow.join([*names[:shown], *gap, names[0]])
+        if len(text) <= most or shown == 1:
             return text
         shown -= 1

@@ -7,12 +7,12 @@ are the ranks outside the largest side; without a largest side it is not known.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from distdbg.diagnose.failures import Failure, are_over, failures_of
+from distdbg.diagnose.failures import Failures, are_over, failures_of
 from distdbg.diagnose.find.phrases import as_told, called, few
-from distdbg.diagnose.finding import Edge, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import RecordedProblem, Session
@@ -21,9 +21,7 @@ from distdbg.record.format import Status
 _ERROR: Final = "DivergedError"
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """What ranks found to differ between them."""
     told: dict[tuple[str, str, int], list[tuple[int, RecordedProblem]]] = defaultdict(list)
     for rank, log in session.ranks.items():
@@ -43,9 +41,7 @@ def find(
     return sorted(findings, key=lambda finding: finding.at_ns or 0)
 
 
-def _severity(
-    failures: Mapping[int, tuple[Failure, ...]], what: str, refs: Sequence[OpRef]
-) -> Severity:
+def _severity(failures: Failures, what: str, refs: Sequence[OpRef]) -> Severity:
     """A warning where all ranks have caught it and went on."""
     return Severity.WARNING if are_over(failures, _ERROR, what, refs) else Severity.ERROR
 

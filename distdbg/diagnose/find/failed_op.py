@@ -7,13 +7,13 @@ their own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from distdbg.diagnose.doing import doing_then
 from distdbg.diagnose.failures import Failure, failures_of
 from distdbg.diagnose.find.phrases import as_told
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
@@ -43,12 +43,10 @@ _ADVICE: Final = {
     "BufferChangedError": "wait for the op before writing to its array",
     "UsageError": "the call itself is wrong: see its error message",
 }
-_MOST_TOLD: Final = 8
+_MAX_TOLD: Final = 8
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     failures = failures_of(session)
     alike: dict[tuple[object, ...], list[Failure]] = defaultdict(list)
     for errors in failures.values():
@@ -79,7 +77,7 @@ def _finding(session: Session, errors: Sequence[Failure]) -> Finding:
         evidence=(
             tuple(as_told(line) for line in first.details)
             if _is_join(first)  # who was where: the ranks' words are alike
-            else tuple(_evidence(session, error) for error in errors[:_MOST_TOLD])
+            else tuple(_evidence(session, error) for error in errors[:_MAX_TOLD])
         ),
         advice=first.advice or _ADVICE.get(first.type, ""),
     )

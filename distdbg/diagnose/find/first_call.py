@@ -76,7 +76,7 @@ def other_array_advice(session: Session, calls: Mapping[int, OpRef], odd: Sequen
     if not others or not odd or odd[0] not in calls:
         return ""
     one, two = calls[odd[0]], calls[others[0]]
-    forms = [session.forms[session.ranks[op.rank].ops.form[op.at]] for op in (one, two)]
+    forms = [session.form_of(op) for op in (one, two)]
     is_one_line = session.site_of(one) == session.site_of(two) is not None
     differs = forms[0].dtype != forms[1].dtype and forms[0].inputs != forms[1].inputs
     differs = differs or (
@@ -108,9 +108,7 @@ def _varies(session: Session, op: OpRef) -> bool:
 
 def _is_short(session: Session, one: OpRef, two: OpRef) -> bool:
     """Whether it may be the shorter last batch of a loop."""
-    first = [
-        session.forms[session.ranks[op.rank].ops.form[op.at]].inputs.items for op in (one, two)
-    ]
+    first = [session.form_of(op).inputs.items for op in (one, two)]
     seq = session.ranks[one.rank].ops.seq[one.at]
     mine, theirs = (tuple(items[0]) if items else () for items in first)
     return is_short_batch(mine, theirs, seq) or is_short_batch(theirs, mine, seq)

@@ -17,7 +17,7 @@ from distdbg.diagnose.finding import Evidence, Finding, FindingKind
 from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import Trait
-from distdbg.diagnose.wording import MOST_LINE
+from distdbg.diagnose.wording import MAX_LINE
 from distdbg.record.printable import shorten_middle
 
 _KINDS: Final = frozenset(
@@ -62,7 +62,7 @@ def _led(finding: Finding, session: Session, rank: int, handled: str) -> Finding
     tail = f" when it called {session.kind_of(called.op)}"
     head = f"rank {rank} was handling "
     brief = re.sub(r" \([^()]*\)$", "", handled)  # the function
-    what = head + shorten_middle(brief, MOST_LINE - len(head) - len(tail)) + tail
+    what = head + shorten_middle(brief, MAX_LINE - len(head) - len(tail)) + tail
     facts = [Evidence(text=finding.what), *finding.evidence]
     if brief not in what:
         facts.insert(0, Evidence(text=head + handled, rank=rank))
@@ -70,7 +70,7 @@ def _led(finding: Finding, session: Session, rank: int, handled: str) -> Finding
 
 
 def _interrupted(finding: Finding, rank: int, handled: str) -> Finding:
-    """Of a rank that a person interrupted: where it was, not what it called, was within the handling."""
+    """Return where a rank was that a person interrupted while it handled an error."""
     text = f"rank {rank} was handling {handled} when it was interrupted"
     sleeps = finding.has(Trait.ASLEEP)
     return replace(

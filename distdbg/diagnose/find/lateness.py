@@ -33,9 +33,9 @@ LEAST_LATE_NS: Final = 1_000_000
 LEAST_OPS: Final = 16
 _SPREADS: Final = 4
 #: How many times of issue of one group are looked at, and of how many ops at least.
-_MOST_TIMES: Final = 1_000_000
+_MAX_TIMES: Final = 1_000_000
 _LEAST_SEQS: Final = 256
-_MOST_SEQS: Final = 4096
+_MAX_SEQS: Final = 4096
 #: Their start is one moment on all ranks.
 _MEETINGS: Final = frozenset(
     KIND_LABELS.index(kind)
@@ -94,7 +94,7 @@ def measure(
 
 def _choose(seqs: range, width: int, group: int) -> Sequence[int]:
     """All, or some at random: every tenth op would be the same line of the program each time."""
-    most = min(_MOST_SEQS, max(_LEAST_SEQS, _MOST_TIMES // width))
+    most = min(_MAX_SEQS, max(_LEAST_SEQS, _MAX_TIMES // width))
     if len(seqs) <= most:
         return seqs
     return sorted(random.Random(group).sample(seqs, most))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from distdbg.diagnose.find.phrases import as_told, few
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RecordedProblem, Session
@@ -23,14 +23,12 @@ KINDS: Final = {
     "BufferRace": FindingKind.BUFFER_RACE,
     "MessageRace": FindingKind.MESSAGE_RACE,
 }
-_MOST_FINDINGS: Final = 16
+_MAX_FINDINGS: Final = 16
 
 _Key = tuple[str, str, str, str]
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """What each line did, with the ranks that it did it on."""
     told: dict[_Key, dict[int, RecordedProblem]] = defaultdict(dict)
     for rank, log in session.ranks.items():
@@ -41,7 +39,7 @@ def find(
         (_say(session, site, mine) for (_, _, _, site), mine in told.items()),
         key=lambda finding: finding.at_ns or 0,
     )
-    return findings[:_MOST_FINDINGS]
+    return findings[:_MAX_FINDINGS]
 
 
 def told_sites(session: Session) -> frozenset[tuple[int, str]]:

@@ -13,12 +13,12 @@ Whether the program waited for an op that has ended is not in the record of the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from distdbg.diagnose.find.latent import told_sites
 from distdbg.diagnose.find.phrases import at_site, called, few
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import IN_FLIGHT, OpRef
 from distdbg.diagnose.session import RankLog, Session
@@ -29,14 +29,12 @@ _LEAST_MADE: Final = 16
 _LEAST_ALIVE: Final = 0.5
 #: How many of the makings have to have ops of the program between them.
 _LEAST_APART: Final = 0.5
-_MOST_NAMES: Final = 8
-#: Of the default group, here and in what other tools write.
+_MAX_NAMES: Final = 8
+#: Names of the default group, here and in what other tools write.
 _DEFAULT_NAMES: Final = ("0", "default", "default_pg")
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """Ops and groups that were left behind."""
     return [*_leaked_work(session), *_growing(session), *_left_open(session)]
 
@@ -153,8 +151,8 @@ def _left_open(session: Session) -> list[Finding]:
     if not left:
         return []
     labels = [session.groups[group].label for group in left]
-    names = ", ".join(f"'{label}'" for label in labels[:_MOST_NAMES])
-    more = f" and {len(labels) - _MOST_NAMES} more" if len(labels) > _MOST_NAMES else ""
+    names = ", ".join(f"'{label}'" for label in labels[:_MAX_NAMES])
+    more = f" and {len(labels) - _MAX_NAMES} more" if len(labels) > _MAX_NAMES else ""
     ranks = tuple(sorted({rank for mine in left.values() for rank in mine}))
     which = f"group {names}" if len(labels) == 1 else f"{len(labels)} groups"
     return [

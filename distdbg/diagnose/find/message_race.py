@@ -14,11 +14,11 @@ clocks over all messages and collectives.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from distdbg.diagnose.find.phrases import at_site, called
-from distdbg.diagnose.finding import Edge, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.happened import MessageOrder, order_of
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NONE, OpRef
@@ -28,7 +28,7 @@ from distdbg.record.entries import KIND_LABELS, SOURCE_DROPPED
 from distdbg.record.format import Flag
 
 _RECV: Final = KIND_LABELS.index("recv")
-_MOST_FINDINGS: Final = 16
+_MAX_FINDINGS: Final = 16
 
 
 class _Race(NamedTuple):
@@ -39,9 +39,7 @@ class _Race(NamedTuple):
     """What received the other message."""
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """One finding for each line that receives."""
     dropped = {
         (rank, short_site(found.what))
@@ -60,7 +58,7 @@ def find(
             race = _race_of(session, order, recv, senders[recv])
             if race is not None:
                 races[recv.rank, site_of(session, recv)].append(race)
-    return [_say(session, mine) for mine in races.values()][:_MOST_FINDINGS]
+    return [_say(session, mine) for mine in races.values()][:_MAX_FINDINGS]
 
 
 def _open_recvs(session: Session) -> Iterator[OpRef]:
@@ -104,7 +102,7 @@ def _matters(session: Session, race: _Race) -> bool:
 
 
 def _shape(session: Session, send: OpRef) -> tuple[object, ...]:
-    form = session.forms[session.ranks[send.rank].ops.form[send.at]]
+    form = session.form_of(send)
     return form.dtype, form.inputs, form.nbytes
 
 

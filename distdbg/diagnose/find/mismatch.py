@@ -15,22 +15,31 @@ from typing import Final
 from distdbg.check.short_batch import is_short_batch, size_hint
 from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.failures import Failure, failures_of
-from distdbg.diagnose.find.calls_of_errors import calls_of_errors
 from distdbg.diagnose.find.first_call import find_first_call, other_array_advice
 from distdbg.diagnose.find.forward_alone import forward_alone
-from distdbg.diagnose.find.left_loop import find_left_loop
-from distdbg.diagnose.find.one_more_call import find_one_more_call
+from distdbg.diagnose.find.mismatch_calls import (
+    MAX_SIDES,
+    call_lines,
+    calls_of_errors,
+    differing_ranks,
+    find_sides,
+    first_issue,
+    show_call,
+    told_advice,
+)
 from distdbg.diagnose.find.other_group import ADVICE, calls_meant_elsewhere, say_elsewhere
 from distdbg.diagnose.find.parted import DifferenceText, tell_parting_before
 from distdbg.diagnose.find.phrases import as_told
-from distdbg.diagnose.find.say_calls import MOST_SIDES, call_lines, first_issue, show_call
-from distdbg.diagnose.find.sides import find_sides, odd_ranks
-from distdbg.diagnose.find.skipped_before import SkippedBefore, find_skipped_before
-from distdbg.diagnose.find.told_difference import told_advice
+from distdbg.diagnose.find.skipped_calls import (
+    SkippedBefore,
+    WentOn,
+    find_skipped_before,
+    find_went_on,
+)
 from distdbg.diagnose.find.two_threads import ADVICE as TWO_THREADS
 from distdbg.diagnose.find.two_threads import are_of_threads, two_threads
-from distdbg.diagnose.find.went_on import WentOn, find_went_on
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.find.uneven_calls import find_left_loop, find_one_more_call
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.legality import split_pairs
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, OpRef
@@ -38,21 +47,22 @@ from distdbg.diagnose.session import Session
 from distdbg.diagnose.shifted_calls import CallShift, find_slip
 from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.wording import fit, known_ns, say_op, say_ranks, site_of
-from distdbg.record.format import Flag, Status
+from distdbg.record.format import NO_COLLECTIVE, Status
 from distdbg.record.forms import Shape
 
-_MOST_SITES: Final = 3
-_MOST_PAIRS: Final = 8
+#: The calls of an op, by what was called.
+_Sides = Sequence[Sequence[OpRef]]
+
+_MAX_SITES: Final = 3
+_MAX_PAIRS: Final = 8
 #: Pairs of ranks of one all_to_all are compared up to this size of its group.
-_MOST_MEMBERS: Final = 512
+_MAX_MEMBERS: Final = 512
 _USABLE: Final = "the group is still usable"
 _NO_MAJORITY: Final = "no side has a majority: the calls do not show which one is wrong"
 _WHERE: Final = "compare what {} called with what the others called at the same number, and why"
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     said = _said(session, matched)
     told = {(finding.group, finding.seq) for finding in said}
     comparer = Comparer(session)
@@ -146,7 +156,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
             evidence.append(as_told(said))
     return Finding(
         kind=FindingKind.MISMATCH,
-        # Who catches it and goes on has looked for it, or will fail by something else.
+        # A program that catches it and goes on has looked for it, or will fail by something else.
         severity=Severity.NOTE if went_on else Severity.ERROR,
         what=led.what if led else elsewhere or fit(first.what or _unsaid(first)),
         ranks=tuple(sorted(odd)),
@@ -168,7 +178,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
 def _went_on(
     session: Session, matched: Matched, calls: Mapping[int, OpRef], odd: set[int], seq: int
 ) -> WentOn | None:
-    """Of ranks that skipped the call of the others, as their own past shows."""
+    """Find ranks that skipped the call of the others, as their own past shows."""
     others = tuple(sorted(set(calls) - odd))
     if not others or not odd <= set(calls) or not seq:
         return None
@@ -184,7 +194,7 @@ def _skipped_before(
     if not odd or not others:
         return None
     ops, at = session.ranks[others[0]].ops, calls[others[0]].at
-    if ops.flags[at] & (Flag.ASIDE | Flag.MESSAGE):
+    if ops.flags[at] & NO_COLLECTIVE:
         return None
     group = ops.group[at]
     return find_skipped_before(session, matched.of(group), tuple(odd), others[0], seq)
@@ -198,7 +208,7 @@ def _threads(session: Session, calls: Mapping[int, OpRef]) -> Evidence | None:
 
 
 def _unsaid(error: Failure) -> str:
-    """Of a mismatch whose words are lost."""
+    """Describe a mismatch whose words are lost."""
     which = f"{error.kind or 'op'} #{error.seq}" if error.seq else error.kind or "a message"
     where = f" on group '{error.group}'" if error.group else ""
     return f"{which}{where} differs between ranks"
@@ -220,7 +230,7 @@ def _compared(session: Session, matched: Matched, comparer: Comparer, group: int
         return None
     sides = find_sides(comparer, ops.at(seq))
     calls = {op.rank: op for side in sides for op in side}
-    odd = odd_ranks(session, sides)
+    odd = differing_ranks(session, sides)
     meant = {} if odd else calls_meant_elsewhere(session, matched, calls)
     odd = odd or tuple(sorted(meant))
     slip = _slip(session, comparer, ops, sides, seq)
@@ -236,7 +246,7 @@ def _compared(session: Session, matched: Matched, comparer: Comparer, group: int
     if parted.seq:
         numbers["parted"] = float(parted.seq)
     evidence = [
-        line for side in sides[:MOST_SIDES] for line in call_lines(session, side, _MOST_SITES)
+        line for side in sides[:MAX_SIDES] for line in call_lines(session, side, _MAX_SITES)
     ]
     evidence += meant.values()
     evidence += [*_slip_lines(session, ops, sides, seq, slip), *parted.evidence]
@@ -271,11 +281,7 @@ def _severity(session: Session, ops: GroupOps, calls: Mapping[int, OpRef]) -> Se
 
 
 def _slip(
-    session: Session,
-    comparer: Comparer,
-    ops: GroupOps,
-    sides: Sequence[Sequence[OpRef]],
-    seq: int,
+    session: Session, comparer: Comparer, ops: GroupOps, sides: _Sides, seq: int
 ) -> CallShift | None:
     """Whether the first odd rank is some calls off against the largest side."""
     theirs, others = sides[-1][0].rank, sides[0][0].rank
@@ -292,11 +298,7 @@ def _slip(
 
 
 def _slip_lines(
-    session: Session,
-    ops: GroupOps,
-    sides: Sequence[Sequence[OpRef]],
-    seq: int,
-    slip: CallShift | None,
+    session: Session, ops: GroupOps, sides: _Sides, seq: int, slip: CallShift | None
 ) -> Iterator[Evidence]:
     if slip is None:
         return
@@ -314,11 +316,9 @@ def _slip_lines(
     yield Evidence(text=text, rank=theirs, op=op, site=site_of(session, op))
 
 
-def _previous_lines(
-    session: Session, ops: GroupOps, sides: Sequence[Sequence[OpRef]], seq: int
-) -> Iterator[Evidence]:
+def _previous_lines(session: Session, ops: GroupOps, sides: _Sides, seq: int) -> Iterator[Evidence]:
     """The op before says where to look when the order has slipped."""
-    for side in sides[:MOST_SIDES]:
+    for side in sides[:MAX_SIDES]:
         at = ops.index(side[0].rank, seq - 1)
         if at is not None:
             before = OpRef(side[0].rank, at)
@@ -337,14 +337,14 @@ def _what(
     session: Session,
     comparer: Comparer,
     ops: GroupOps,
-    sides: Sequence[Sequence[OpRef]],
+    sides: _Sides,
     seq: int,
     slip: CallShift | None,
     parted: DifferenceText,
 ) -> str:
     group = session.group_of(sides[0][0])
     where = f" on group '{group.label}'" if group else ""
-    odd = odd_ranks(session, sides)
+    odd = differing_ranks(session, sides)
     if slip is not None and odd and len(sides) == 2:
         count, whom = abs(slip.skipped), say_ranks(odd, 3)
         calls = "" if count == 1 else f" and {count - 1} more"
@@ -364,10 +364,10 @@ def _what(
     head = f"{kinds.pop() if len(kinds) == 1 else 'op'} #{seq}{where} differs between ranks: "
     texts = [
         f"{show_call(session, side[0], aspects)} on {say_ranks([op.rank for op in side], 3)}"
-        for side in sides[:MOST_SIDES]
+        for side in sides[:MAX_SIDES]
     ]
-    if len(sides) > MOST_SIDES:
-        texts.append(f"and {len(sides) - MOST_SIDES} other calls")
+    if len(sides) > MAX_SIDES:
+        texts.append(f"and {len(sides) - MAX_SIDES} other calls")
     return fit(head + ", ".join(texts), f"; {parted.head}" if parted.seq else "")
 
 
@@ -381,16 +381,14 @@ def _is_repeat(session: Session, ops: GroupOps, op: OpRef, seq: int) -> bool:
     return facts[0] == facts[1]
 
 
-def _aspects(comparer: Comparer, sides: Sequence[Sequence[OpRef]]) -> set[str]:
+def _aspects(comparer: Comparer, sides: _Sides) -> set[str]:
     return {name for side in sides[1:] for name in comparer.differing(side[0], sides[0][0])}
 
 
-def _is_short(
-    session: Session, sides: Sequence[Sequence[OpRef]], odd: Sequence[int], seq: int
-) -> bool:
+def _is_short(session: Session, sides: _Sides, odd: Sequence[int], seq: int) -> bool:
     shapes: dict[bool, list[Shape]] = {True: [], False: []}
     for side in sides:
-        form = session.forms[session.ranks[side[0].rank].ops.form[side[0].at]]
+        form = session.form_of(side[0])
         if not form.inputs.items:
             return False
         shapes[side[0].rank in odd].append(form.inputs.items[0])
@@ -401,11 +399,7 @@ def _is_short(
 
 
 def _advice(
-    session: Session,
-    comparer: Comparer,
-    sides: Sequence[Sequence[OpRef]],
-    odd: Sequence[int],
-    seq: int,
+    session: Session, comparer: Comparer, sides: _Sides, odd: Sequence[int], seq: int
 ) -> str:
     aspects = _aspects(comparer, sides)
     where = f" on {say_ranks(odd, 3)}" if odd else ""
@@ -440,18 +434,16 @@ def _advice(
 def _splits(session: Session, group: int, ops: GroupOps) -> Finding | None:
     """An all_to_all that has not gone well and whose split sizes do not meet."""
     members = session.members(group)
-    if not 1 < len(members) <= _MOST_MEMBERS:
+    if not 1 < len(members) <= _MAX_MEMBERS:
         return None
     for seq in _troubled(session, ops):
         calls = {r: op for r, op in ops.at(seq).items() if session.kind_of(op) == "all_to_all"}
-        forms = {
-            rank: session.forms[session.ranks[rank].ops.form[op.at]] for rank, op in calls.items()
-        }
+        forms = {rank: session.form_of(op) for rank, op in calls.items()}
         pairs = split_pairs(forms, members)
         if not pairs:
             continue
         involved = {rank for pair in pairs for rank in pair[:2]}
-        # Who is in each of several pairs has the splits that do not fit the others'.
+        # A rank in each of several pairs has the splits that do not fit the others'.
         odd = {r for r in involved if all(r in pair[:2] for pair in pairs)} if pairs[1:] else set()
         odd = odd if len(odd) == 1 else set()
         blamed = tuple(sorted(odd))
@@ -462,7 +454,7 @@ def _splits(session: Session, group: int, ops: GroupOps) -> Finding | None:
                 f"{p.receiver}, which expects {p.expects}",
                 rank=p.sender,
             )
-            for p in pairs[:_MOST_PAIRS]
+            for p in pairs[:_MAX_PAIRS]
         ]
         whose = say_ranks(odd or involved, 3)
         what = (

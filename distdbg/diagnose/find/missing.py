@@ -7,7 +7,7 @@ missing once the waits of the others have timed out, or once the job is over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -19,7 +19,7 @@ from distdbg.diagnose.find.exit_call import exit_call, exit_site
 from distdbg.diagnose.find.not_relayed import not_relayed_messages
 from distdbg.diagnose.find.parted import DifferenceText, tell_parting
 from distdbg.diagnose.find.used_wrong_group import used_wrong_group
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
@@ -28,12 +28,10 @@ from distdbg.diagnose.traits import NO_TRAITS, Advice, Trait
 from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, short_site, site_of, verb
 from distdbg.record.format import Exit, Flag, Status
 
-_MOST_TOLD: Final = 4
+_MAX_TOLD: Final = 4
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     findings = []
     for end in chain_ends(session, waits):
         for how, ranks in _divide(session, end).items():
@@ -42,7 +40,7 @@ def find(
 
 
 def tell_who_came_late(finding: Finding, session: Session, matched: Matched) -> Finding:
-    """Of ranks that called the op after all, when the others had given it up: 'never' is wrong."""
+    """Name ranks that called the op after all, when the others had given it up: 'never' is wrong."""
     if finding.kind is not FindingKind.MISSING_RANK or not finding.ranks or not finding.seq:
         return finding
     for index, group in enumerate(session.groups):
@@ -65,7 +63,7 @@ def tell_who_came_late(finding: Finding, session: Session, matched: Matched) -> 
                     session.time_ns(op.rank, session.ranks[op.rank].ops.issued_ns[op.at])
                 ),
             )
-            for op in late[:_MOST_TOLD]
+            for op in late[:_MAX_TOLD]
         ]
         return replace(finding, what=what, evidence=(*finding.evidence, *lines))
     return finding
@@ -130,7 +128,7 @@ def _group_of(session: Session, end: ChainEnd) -> int | None:
 def _finding(
     session: Session,
     matched: Matched,
-    waits: Mapping[int, tuple[Edge, ...]],
+    waits: Waits,
     end: ChainEnd,
     how: str,
     ranks: tuple[int, ...],
@@ -156,11 +154,11 @@ def _finding(
         victims=tuple(rank for rank in end.waiters if rank not in blamed),
         group=session.groups[group].label if group is not None else "",
         seq=_seq_of(session, end),
-        # Who did something else began to wait before the rank it waits for went.
+        # A rank that did something else began to wait before the rank it waits for went.
         at_ns=_at_ns(session, end, how, ranks) if blamed == ranks else end.since_ns,
         evidence=(
             *(miss.evidence for miss in astray if cause),
-            *(_evidence_of(session, end, rank) for rank in ranks[:_MOST_TOLD]),
+            *(_evidence_of(session, end, rank) for rank in ranks[:_MAX_TOLD]),
             *parted.evidence,
             *(miss.evidence for miss in astray if not cause),
             *_doings(session, ranks),
@@ -180,11 +178,11 @@ def _finding(
 def _astray(
     session: Session,
     matched: Matched,
-    waits: Mapping[int, tuple[Edge, ...]],
+    waits: Waits,
     end: ChainEnd,
     how: str,
 ) -> list[WrongPeerFact]:
-    """Of those that wait: messages that went elsewhere, or to another recv; calls on a wrong group."""
+    """Explain why ranks wait: messages that went elsewhere, or to another recv; calls on a wrong group."""
     if how is _UNKNOWN:
         return []
     behind = [edge for rank in end.waiters for edge in waits.get(rank, ())]
@@ -335,7 +333,7 @@ def _evidence_of(session: Session, end: ChainEnd, rank: int) -> Evidence:
 
 def _doings(session: Session, ranks: Sequence[int]) -> Iterator[Evidence]:
     """What an agent saw them do instead."""
-    for rank in ranks[:_MOST_TOLD]:
+    for rank in ranks[:_MAX_TOLD]:
         log = session.ranks.get(rank)
         seen = None if log is None else log.activity
         if seen is not None and seen.site and not seen.state.is_over:
@@ -353,14 +351,14 @@ def behind_by(session: Session, end: ChainEnd, rank: int) -> int | None:
 
 def last_ops(session: Session, ranks: Sequence[int]) -> list[Evidence]:
     """What the first few of the ranks called last."""
-    found = [last_op(session, rank) for rank in ranks[:_MOST_TOLD]]
+    found = [last_op(session, rank) for rank in ranks[:_MAX_TOLD]]
     return [one for one in found if one is not None]
 
 
 def wait_evidence(session: Session, end: ChainEnd) -> list[Evidence]:
     """Where they are waited for."""
     found = []
-    for text, site, ranks in list(sites_of(end))[:_MOST_TOLD]:
+    for text, site, ranks in list(sites_of(end))[:_MAX_TOLD]:
         first = next(e for e in end.direct if e.rank == ranks[0] and e.text == text)
         where = f" at {site}" if site else ""
         found.append(

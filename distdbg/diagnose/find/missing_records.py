@@ -8,17 +8,17 @@ were not compared are reported.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import IN_FLIGHT, NONE
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_ranks
 from distdbg.record.ends import RankEnd
-from distdbg.record.format import Flag
+from distdbg.record.format import NO_COLLECTIVE
 
 #: Keys of `RankLog.lost`: what is not there, and what would have kept it.
 _WORDS: Final = {
@@ -31,12 +31,10 @@ _WORDS: Final = {
     ),
     "gaps": ("events that could not be read", "look for a full disk or a damaged file"),
 }
-_MOST_LACKS: Final = 8
+_MAX_LACKS: Final = 8
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """What is missing, one note for each kind."""
     return [
         *_missing_ranks(session),
@@ -54,7 +52,7 @@ def _missing_ranks(session: Session) -> list[Finding]:
     if not missing or not session.ranks:
         return []
     of_all = f" of {session.world_size}" if session.world_size else ""
-    # Of whom nothing was seen at all, nothing good can be said.
+    # Nothing good can be said of ranks of which nothing was seen.
     is_blind = set(missing) >= set(session.ranks)
     what = f"{say_ranks(missing)}{of_all} left no record that could be read"
     if is_blind:
@@ -62,7 +60,7 @@ def _missing_ranks(session: Session) -> list[Finding]:
     note = _note(
         what,
         missing,
-        [Evidence(text=line) for line in session.lacks[:_MOST_LACKS]],
+        [Evidence(text=line) for line in session.lacks[:_MAX_LACKS]],
         "look whether they were started, and whether their files are in the run folder",
     )
     return [replace(note, severity=Severity.WARNING) if is_blind else note]
@@ -101,7 +99,7 @@ def _overwritten(session: Session, matched: Matched) -> list[Finding]:
             continue
         for at in log.ops.in_flight():
             group, seq = log.ops.group[at], log.ops.seq[at]
-            if group == NONE or log.ops.flags[at] & (Flag.MESSAGE | Flag.ASIDE):
+            if group == NONE or log.ops.flags[at] & NO_COLLECTIVE:
                 continue
             if group not in gone:
                 gone[group] = {seq}

@@ -9,13 +9,13 @@ are followed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from distdbg.diagnose.failures import Failure, are_over, failures_of
+from distdbg.diagnose.failures import Failures, are_over, failures_of
 from distdbg.diagnose.find.phrases import as_told, at_site, called, few
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER, NONE, OpRef
 from distdbg.diagnose.session import RecordedProblem, Session
@@ -24,7 +24,7 @@ from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Flag, Status
 
 _ERROR: Final = "NonFiniteError"
-_MOST_OPS: Final = 200_000
+_MAX_OPS: Final = 200_000
 _SEND: Final = KIND_LABELS.index("send")
 _RECV: Final = KIND_LABELS.index("recv")
 #: What only the root gives to others, and what only the root gets.
@@ -46,9 +46,7 @@ class _Report:
     followers: list[_Report] = field(default_factory=list)
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """The sources of NaN and Inf."""
     reports = _reports(session)
     if not reports:
@@ -60,7 +58,7 @@ def find(
     return [_say(session, source, _are_over(failures, source)) for source in sources]
 
 
-def _are_over(failures: Mapping[int, tuple[Failure, ...]], source: _Report) -> bool:
+def _are_over(failures: Failures, source: _Report) -> bool:
     """Whether the ranks have caught it and what followed from it, and went on."""
     return all(
         are_over(failures, _ERROR, one.found.what if one.found else "", one.ops)
@@ -128,7 +126,7 @@ def _moves(session: Session, since_ns: int, until_ns: int) -> Iterator[_Move]:
     """The ops that ended well in that time, in order."""
     found: dict[tuple[int, int], _Move] = {}
     messages: list[_Move] = []
-    budget = _MOST_OPS
+    budget = _MAX_OPS
     for rank, log in session.ranks.items():
         ops = log.ops
         for at, ended in enumerate(ops.ended_ns):

@@ -23,11 +23,11 @@ _KINDS: Final = frozenset((FindingKind.MISSING_RANK, FindingKind.MISMATCH, Findi
 _BUCKET: Final = "DDP bucket "
 #: What DDP says one step later.
 _LATE: Final = "finished reduction in the prior iteration"
-_MOST_NAMED: Final = 2
+_MAX_NAMED: Final = 2
 #: Errors that no parameter causes.
 _OWN_REASONS: Final = ("DistNetworkError", "DistStoreError", "UsageError")
 #: Ops of a rank that are looked at for a bucket: several may be in flight.
-_MOST_LAST: Final = 64
+_MAX_LAST: Final = 64
 
 
 class _Unused(NamedTuple):
@@ -128,11 +128,11 @@ def _is_about_ddp(session: Session, finding: Finding) -> bool:
 
 
 def _last_comms(session: Session, log: RankLog) -> Iterable[str]:
-    return (session.comms[comm] for comm in log.ops.comm[-_MOST_LAST:])
+    return (session.comms[comm] for comm in log.ops.comm[-_MAX_LAST:])
 
 
 def _head(names: str) -> str:
     listed: Sequence[str] = names.split(", ")
-    if len(listed) <= _MOST_NAMED:
+    if len(listed) <= _MAX_NAMED:
         return names
-    return f"{', '.join(listed[:_MOST_NAMED])} and others"
+    return f"{', '.join(listed[:_MAX_NAMED])} and others"

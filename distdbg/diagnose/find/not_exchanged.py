@@ -24,7 +24,7 @@ _WORDS: Final = {"recv": ("received", "from", "receive"), "send": ("sent", "to",
 #: One other rank may be the odd one.
 _FEWEST: Final = 2
 #: Waits that are looked at.
-_MOST: Final = 8
+_LIMIT: Final = 8
 
 
 def not_exchanged(session: Session, edges: Sequence[Edge]) -> list[WrongPeerFact]:
@@ -32,8 +32,8 @@ def not_exchanged(session: Session, edges: Sequence[Edge]) -> list[WrongPeerFact
     if session.is_live and session.cut is None:  # it may hold what is in flight alone
         return []
     waits = waits_for_past(session, edges)
-    found = [_miss(session, op) for op in waits[:_MOST]]
-    found += [_of_any(session, edge) for edge in [one for one in edges if one.is_any][:_MOST]]
+    found = [_miss(session, op) for op in waits[:_LIMIT]]
+    found += [_of_any(session, edge) for edge in [one for one in edges if one.is_any][:_LIMIT]]
     return [miss for miss in found if miss is not None]
 
 
@@ -116,7 +116,7 @@ def _of_such_messages(
 
 
 def _of_any(session: Session, edge: Edge) -> WrongPeerFact | None:
-    """Of a recv from any rank: who has never sent it what all the others did, at one line."""
+    """Find who has never sent a recv from any rank what all the others did, at one line."""
     op, logs = edge.op, session.ranks
     if op is None or any(log.lost.get("ops") for log in logs.values()):
         return None
@@ -135,7 +135,7 @@ def _of_any(session: Session, edge: Edge) -> WrongPeerFact | None:
     known = {site: by for site, by in known.items() if len(by) < len(edge.on)}
     if not known:
         return None
-    # Of several lines the last: it is what the recv still waits for.
+    # The last of several lines is what the recv still waits for.
     site, by = max(
         known.items(), key=lambda item: (len(item[1]), min(o.at for o in item[1].values()))
     )

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
 from typing import Final
 
 from distdbg.diagnose.doing import doing_of
-from distdbg.diagnose.endings import EndRole, RankEnding, endings_of
+from distdbg.diagnose.endings import Endings, EndRole, RankEnding, endings_of
 from distdbg.diagnose.failures import failures_of
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
@@ -26,12 +25,10 @@ _MISSING: Final = re.compile(
     r"^RendezvousError: \d+ of (\d{1,7}) ranks joined .{0,300}? within ([\d.a-z ]{1,40}); "
     r"missing ranks? ([\d,-]{1,80}\d|\d)"
 )
-_MOST: Final = 8
+_LIMIT: Final = 8
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """One finding for all that miss the same ranks."""
     endings = endings_of(session, failures_of(session))
     alike: dict[str, list[RankEnding]] = defaultdict(list)
@@ -59,7 +56,7 @@ def _finding(
     session: Session,
     words: re.Match[str],
     gave_up: list[RankEnding],
-    endings: Mapping[int, RankEnding],
+    endings: Endings,
 ) -> Finding:
     missing = _ranks_in(words)
     victims = tuple(one.rank for one in gave_up)
@@ -67,7 +64,7 @@ def _finding(
     # Where each was before its end; that tells more than how it was ended then.
     doings = {
         rank: doing
-        for rank in missing[:_MOST]
+        for rank in missing[:_LIMIT]
         if rank in session.ranks and (doing := doing_of(session, rank)).text
     }
     evidence = [
@@ -75,12 +72,12 @@ def _finding(
     ]
     evidence += [
         Evidence(text=f"rank {rank} {endings[rank].how}", rank=rank)
-        for rank in missing[:_MOST]
+        for rank in missing[:_LIMIT]
         if rank in endings
     ]
     evidence += [
         Evidence(text=f"rank {one.rank} raised {one.reason}", rank=one.rank, site=one.where)
-        for one in gave_up[:_MOST]
+        for one in gave_up[:_LIMIT]
     ]
     join = session.ranks[first.rank].join
     too_many_ranks = too_many(join.world_size, join.started) if join is not None else ""

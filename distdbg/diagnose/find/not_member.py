@@ -20,7 +20,7 @@ from distdbg.record.known_marks import NOT_A_MEMBER
 
 
 def calls_of_no_member(session: Session, edges: Iterable[Edge]) -> list[WrongPeerFact]:
-    """Of ranks that others wait for in such an op at that line: one for each line."""
+    """Find ranks that others wait for in such an op at that line: one fact for each line."""
     ranks: dict[tuple[str, str], set[int]] = defaultdict(set)
     for edge in edges:
         if edge.op is not None and edge.site:

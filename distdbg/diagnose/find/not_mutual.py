@@ -19,7 +19,7 @@ _FEWEST = 3
 
 
 def not_mutual(session: Session, edges: Sequence[Edge]) -> list[WrongPeerFact]:
-    """Of a cycle of waits in messages; nothing where two name each other, or a rank has several."""
+    """Explain a cycle of waits in messages; nothing where two ranks name each other or one has several."""
     ranks = sorted({edge.rank for edge in edges})
     sends, recvs = unmatched_halves(session)
     to, of = _by_rank(sends), _by_rank(recvs)

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.wording import say_ranks
@@ -33,9 +33,7 @@ class UnreducedSteps(NamedTuple):
     at_ns: int
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """Ranks that made the same steps without a reduction, as one note."""
     told: dict[tuple[int, int], dict[int, UnreducedSteps]] = defaultdict(dict)
     for rank, log in session.ranks.items():
@@ -45,7 +43,7 @@ def find(
 
 
 def unreduced_steps(log: RankLog) -> UnreducedSteps | None:
-    """Of a rank; None where each step was reduced."""
+    """Return the steps of a rank that were not reduced; None where each was."""
     marks = [note for note in log.notes if isinstance(note, MarkEntry)]
     begun: MarkEntry | None = None
     found: list[MarkEntry] = []

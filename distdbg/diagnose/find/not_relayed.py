@@ -17,17 +17,17 @@ from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.unmatched import is_past_messages
 from distdbg.diagnose.wording import site_of
-from distdbg.record.format import Flag, Status
+from distdbg.record.format import Status
 
 #: Fewer messages that were handed on are no habit.
 _FEWEST: Final = 3
 _BOTH: Final = ("recv", "send")
 #: Ranks that are looked at.
-_MOST: Final = 8
+_LIMIT: Final = 8
 
 
 def not_relayed_messages(session: Session, edges: Iterable[Edge]) -> list[WrongPeerFact]:
-    """Of recvs that wait for a rank which is in a collective, or gone: one for each such rank."""
+    """Explain recvs that wait for a rank which is in a collective, or gone: one fact for each such rank."""
     recvs = {
         edge.on[0]: edge.op
         for edge in edges
@@ -38,7 +38,7 @@ def not_relayed_messages(session: Session, edges: Iterable[Edge]) -> list[WrongP
     }
     return [
         miss
-        for recv in [*recvs.values()][:_MOST]
+        for recv in [*recvs.values()][:_LIMIT]
         if (miss := _not_relayed(session, recv)) is not None
     ]
 
@@ -51,11 +51,7 @@ def _not_relayed(session: Session, recv: OpRef) -> WrongPeerFact | None:
     if log is None or log.lost.get("ops"):
         return None
     ops = log.ops
-    turns = [
-        OpRef(rank, at)
-        for at in range(len(ops))
-        if ops.flags[at] & Flag.MESSAGE and ops.status[at] == Status.OK
-    ]
+    turns = [op for op in session.messages(rank) if ops.status[op.at] == Status.OK]
     kinds = [session.kind_of(op) for op in turns]
     recvs, sends = kinds.count("recv"), kinds.count("send")
     if sends < _FEWEST or recvs != sends + 1:

@@ -22,20 +22,20 @@ from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.unmatched import is_past_messages, waits_for_past
 from distdbg.diagnose.wording import say_ranks, site_of
-from distdbg.record.format import Flag, Status
+from distdbg.record.format import NO_COLLECTIVE, Flag, Status
 
 #: Fewer messages are no loop.
 _FEWEST: Final = 2
 #: Ops of a rank, from the last back.
 _NEAR: Final = 256
 #: Waits that are looked at.
-_MOST: Final = 8
+_LIMIT: Final = 8
 
 
 def one_more_message(session: Session, edges: Iterable[Edge]) -> list[WrongPeerFact]:
-    """Of sends and recvs that wait for a rank which is in a collective, after others like them."""
+    """Explain sends and recvs that wait for a rank which is in a collective, after others like them."""
     waits = waits_for_past(session, edges)
-    return [miss for op in waits[:_MOST] if (miss := _miss(session, op)) is not None]
+    return [miss for op in waits[:_LIMIT] if (miss := _miss(session, op)) is not None]
 
 
 def _miss(session: Session, op: OpRef) -> WrongPeerFact | None:
@@ -80,7 +80,7 @@ def _miss(session: Session, op: OpRef) -> WrongPeerFact | None:
 def _left_out(session: Session, op: OpRef, other: int, kind: str) -> WrongPeerFact | None:
     """A message that the other one exchanged with all its other peers last, and not with this rank."""
     log = session.ranks[other].ops
-    peers = {log.peer[at] for at in range(len(log)) if log.flags[at] & Flag.MESSAGE} - {op.rank}
+    peers = {log.peer[one.at] for one in session.messages(other)} - {op.rank}
     last = {
         peer: messages[-1]
         for peer in peers
@@ -154,20 +154,19 @@ def _peers(session: Session, rank: int, kind: str) -> set[int]:
     """The ranks to which it has sent, or from which it has received."""
     ops = session.ranks[rank].ops
     return {
-        ops.source[at] if ops.peer[at] < 0 else ops.peer[at]
-        for at in range(len(ops))
-        if ops.flags[at] & Flag.MESSAGE and session.kind_of(OpRef(rank, at)) == kind
+        ops.source[op.at] if ops.peer[op.at] < 0 else ops.peer[op.at]
+        for op in session.messages(rank, kind)
     }
 
 
 def _is_collective(session: Session, rank: int, at: int) -> bool:
     """Whether it is a collective that has ended well."""
     ops = session.ranks[rank].ops
-    return ops.status[at] == Status.OK and not ops.flags[at] & (Flag.MESSAGE | Flag.ASIDE)
+    return ops.status[at] == Status.OK and not ops.flags[at] & NO_COLLECTIVE
 
 
 def _who_is_alone(session: Session, more: OpRef, fewer: OpRef) -> tuple[int, ...]:
-    """Who is still in the function of `fewer`, or has left it, as no other rank; ()."""
+    """Return the one rank still in the function of `fewer`, or the one that has left it; ()."""
     place = function_of(session, fewer)
     alike = {
         rank: is_past_messages(session, rank)
@@ -188,9 +187,8 @@ def _who_is_alone(session: Session, more: OpRef, fewer: OpRef) -> tuple[int, ...
 def _done(session: Session, like: OpRef, rank: int, peer: int, kind: str) -> Iterator[OpRef]:
     """The messages of a rank to or from another that are over, on the group and with the tag of `like`."""
     ops, wanted = session.ranks[rank].ops, session.ranks[like.rank].ops
-    for at in range(len(ops)):
-        is_message = ops.flags[at] & Flag.MESSAGE and ops.status[at] == Status.OK
-        who = ops.source[at] if kind == "recv" and ops.source[at] >= 0 else ops.peer[at]
-        same = (ops.group[at], ops.tag[at]) == (wanted.group[like.at], wanted.tag[like.at])
-        if is_message and same and who == peer and session.kind_of(OpRef(rank, at)) == kind:
-            yield OpRef(rank, at)
+    for op in session.messages(rank, kind):
+        who = ops.source[op.at] if kind == "recv" and ops.source[op.at] >= 0 else ops.peer[op.at]
+        same = (ops.group[op.at], ops.tag[op.at]) == (wanted.group[like.at], wanted.tag[like.at])
+        if same and who == peer and ops.status[op.at] == Status.OK:
+            yield op

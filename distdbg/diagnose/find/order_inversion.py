@@ -21,20 +21,19 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from distdbg.diagnose.find.phrases import called, few
-from distdbg.diagnose.finding import Edge, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, NONE, OpRef, Ops
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.wording import fit, say_ranks
-from distdbg.record.format import Flag
+from distdbg.record.format import NO_COLLECTIVE, Flag
 
-_MOST_GROUPS: Final = 64
-_MOST_FINDINGS: Final = 4
-_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
+_MAX_GROUPS: Final = 64
+_MAX_FINDINGS: Final = 4
 
 
 class _Crossing(NamedTuple):
@@ -47,9 +46,7 @@ class _Crossing(NamedTuple):
     times: int
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """Orders of ops that depend on luck, or would not do on another backend."""
     return [*_races(session), *_crossings(session, matched)]
 
@@ -64,17 +61,17 @@ def _races(session: Session) -> list[Finding]:
         if threads and threads.count(threads[0]) != len(threads):
             for group, pair in threads_at_one_time(log).items():
                 met[group].append((OpRef(rank, pair[0]), OpRef(rank, pair[1])))
-    return [_say_race(session, group, pairs) for group, pairs in list(met.items())[:_MOST_FINDINGS]]
+    return [_say_race(session, group, pairs) for group, pairs in list(met.items())[:_MAX_FINDINGS]]
 
 
 def threads_at_one_time(log: RankLog) -> dict[int, tuple[int, int]]:
-    """For each group the first two synchronous ops of different threads that ran at one time."""
+    """Return for each group the first two synchronous ops of different threads that ran at one time."""
     ops = log.ops
     inside: dict[int, int] = {}
     found: dict[int, tuple[int, int]] = {}
     rows = zip(ops.group, ops.flags, ops.thread, ops.issued_ns, ops.ended_ns, strict=True)
     for at, (group, flags, thread, issued, ended) in enumerate(rows):
-        if group == NONE or flags & (_NO_COLLECTIVE | Flag.ASYNC) or ended == NEVER:
+        if group == NONE or flags & (NO_COLLECTIVE | Flag.ASYNC) or ended == NEVER:
             continue
         before = inside.get(group)
         if before is not None and thread != ops.thread[before] and issued < ops.ended_ns[before]:
@@ -121,20 +118,20 @@ def _crossings(session: Session, matched: Matched) -> list[Finding]:
         crossing = _cross(session, matched, (x, y), ranks)
         if crossing is not None:
             found.append(_say_crossing(session, matched, crossing, ranks))
-            if len(found) == _MOST_FINDINGS:
+            if len(found) == _MAX_FINDINGS:
                 break
     return found
 
 
 def _shared(matched: Matched) -> dict[tuple[int, int], list[int]]:
-    """For each two groups the ranks that have issued ops on both."""
+    """Return for each two groups the ranks that have issued ops on both."""
     groups: dict[int, list[int]] = defaultdict(list)
     for group, ops in matched:
         for rank in ops.by_rank:
             groups[rank].append(group)
     pairs: dict[tuple[int, int], list[int]] = defaultdict(list)
     for rank, mine in groups.items():
-        mine = sorted(mine)[:_MOST_GROUPS]
+        mine = sorted(mine)[:_MAX_GROUPS]
         for at, x in enumerate(mine):
             for y in mine[at + 1 :]:
                 pairs[x, y].append(rank)
@@ -219,7 +216,7 @@ def _say_crossing(
     x_op, y_op = straight[0]
     if x_op.at > y_op.at:
         x_op, y_op = y_op, x_op
-    odd_ranks = tuple(sorted(pair[0].rank for pair in odd))
+    differing = tuple(sorted(pair[0].rank for pair in odd))
     backends = {session.groups[group].backend.lower() for group in (it.x, it.y)}
     is_one_queue = any("nccl" in backend for backend in backends)
     evidence = []
@@ -237,11 +234,11 @@ def _say_crossing(
         kind=FindingKind.ORDER_INVERSION,
         severity=Severity.WARNING if is_one_queue else Severity.NOTE,
         what=fit(
-            f"{say_ranks(odd_ranks)} and {say_ranks(others, 4)} issue ops on groups '{x_label}' and "
+            f"{say_ranks(differing)} and {say_ranks(others, 4)} issue ops on groups '{x_label}' and "
             f"'{y_label}' in different orders",
             f": {end}",
         ),
-        ranks=odd_ranks if len(odd) < len(straight) else tuple(sorted(ranks)),
+        ranks=differing if len(odd) < len(straight) else tuple(sorted(ranks)),
         group=x_label,
         seq=it.x_seq,
         at_ns=session.time_ns(x_op.rank, _ops(session, x_op).issued_ns[x_op.at]),

@@ -11,7 +11,7 @@ from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.wording import fit, say_op, site_of
-from distdbg.record.format import Flag, Status
+from distdbg.record.format import NO_COLLECTIVE, Status
 
 ADVICE = Advice(
     "see how that line chooses the group: all ranks of a group must call the same ops on it",
@@ -22,7 +22,7 @@ ADVICE = Advice(
 def calls_meant_elsewhere(
     session: Session, matched: Matched, calls: Mapping[int, OpRef]
 ) -> dict[int, Evidence]:
-    """Of the ranks whose next call on another group is the one that they made here, where others wait for it.
+    """Find ranks whose next call on another group, where others wait for it, is the one that they made here.
 
     Empty where that is so of all of them: then it says nothing about which call is wrong.
     """
@@ -74,10 +74,10 @@ def _who_waits(session: Session, matched: Matched, call: OpRef) -> OpRef | None:
 
 
 def _next_seq(session: Session, call: OpRef, group: int) -> int:
-    """Of the rank on another group when it made the call."""
+    """Return the number that the rank's next call on another group had when it made this one."""
     ops = session.ranks[call.rank].ops
     for at in range(call.at - 1, -1, -1):
-        if ops.group[at] == group and not ops.flags[at] & (Flag.MESSAGE | Flag.ASIDE):
+        if ops.group[at] == group and not ops.flags[at] & NO_COLLECTIVE:
             return ops.seq[at] + 1
     return 1
 

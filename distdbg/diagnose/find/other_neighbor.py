@@ -19,7 +19,7 @@ from distdbg.record.format import Flag
 #: With fewer others there is no rule to be broken.
 _FEWEST: Final = 2
 #: Messages of a rank that are looked at, from the last back.
-_MOST: Final = 256
+_LIMIT: Final = 256
 
 
 class OtherNeighbor(NamedTuple):
@@ -31,7 +31,7 @@ class OtherNeighbor(NamedTuple):
 
 
 def find_other_neighbor(session: Session, pair: UnmatchedPair) -> OtherNeighbor | None:
-    """Of two halves that differ in whom they name; None where no rule shows.
+    """Find which of two halves that differ in whom they name is wrong; None where no rule shows.
 
     The rule is that of one function: in another one the rank may well gather, or report. And who is named
     waits for a message there itself: a rank that is late, or gone, is waited for with reason.
@@ -83,7 +83,7 @@ def _steps(session: Session, rank: int, like: OpRef, count: int) -> set[int]:
     ops, kind = log.ops, session.kind_of(like)
     group, place = session.ranks[like.rank].ops.group[like.at], function_of(session, like)
     found: set[int] = set()
-    for at in range(max(len(ops) - _MOST, 0), len(ops)):
+    for at in range(max(len(ops) - _LIMIT, 0), len(ops)):
         op = OpRef(rank, at)
         if ops.flags[at] & Flag.MESSAGE and ops.group[at] == group and ops.peer[at] >= 0:
             step = (ops.peer[at] - rank) % count

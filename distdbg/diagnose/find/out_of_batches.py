@@ -15,9 +15,9 @@ from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.wording import fit, known_ns, say_ranks
 from distdbg.record.batches import HINT, UNKNOWN, RanOut, find_ran_out, to_said
 from distdbg.record.entries import MarkEntry
-from distdbg.record.format import Flag
+from distdbg.record.format import NO_COLLECTIVE
 from distdbg.record.known_marks import JOIN_OUT_OF_BATCHES, OUT_OF_BATCHES
-from distdbg.record.loop_marks import LoopTrack
+from distdbg.record.passages import LoopTrack
 
 _KINDS: Final = frozenset(
     (
@@ -29,7 +29,6 @@ _KINDS: Final = frozenset(
     )
 )
 _ENDS: Final = (OUT_OF_BATCHES, JOIN_OUT_OF_BATCHES)
-_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 
 
 def tell_out_of_batches(finding: Finding, session: Session) -> Finding:
@@ -96,7 +95,7 @@ def _track(log: RankLog, group: int) -> LoopTrack:
     calls = [
         (ops.issued_ns[at], ops.seq[at])
         for at, its in enumerate(ops.group)
-        if its == group and its != NONE and not ops.flags[at] & _NO_COLLECTIVE
+        if its == group and its != NONE and not ops.flags[at] & NO_COLLECTIVE
     ]
     calls.sort()
     return LoopTrack(to_said(log.notes), [seq for _, seq in calls], [at_ns for at_ns, _ in calls])

@@ -18,8 +18,8 @@ from distdbg.diagnose.session import Session
 from distdbg.record.format import Flag
 
 #: No single delay counts more than so many times the usual one.
-MOST_USUAL: Final = 4
-_MOST_PEERS: Final = 32
+MAX_USUAL: Final = 4
+_MAX_PEERS: Final = 32
 _DEVIATIONS: Final = 3
 
 
@@ -53,10 +53,10 @@ def own_time(
     No pause counts more than `most` and four times the length in which most of the peers' time is spent.
     """
     peers = [peer for peer in ranks if peer != rank]
-    peers = peers[:: -(-len(peers) // _MOST_PEERS)]
+    peers = peers[:: -(-len(peers) // _MAX_PEERS)]
     theirs = [_parts_by_line(session, ops, peer, seqs) for peer in peers]
     lengths = [part for lines in theirs for parts in lines.values() for part in parts]
-    bound = most + MOST_USUAL * _usual_part(lengths)
+    bound = most + MAX_USUAL * _usual_part(lengths)
     mine = _parts_by_line(session, ops, rank, seqs)
     return OwnTime(
         _total(mine, bound),
@@ -70,7 +70,7 @@ def _total(lines: Mapping[int, Sequence[int]], bound: float) -> float:
 
 
 def _variance(lines: Mapping[int, Sequence[int]], bound: float) -> float:
-    """Of the total: what comes before one line of the program is compared with itself."""
+    """Return the variance of the total: what comes before one line of the program is compared with itself."""
     found = 0.0
     for parts in lines.values():
         bounded = [min(part, bound) for part in parts]

@@ -18,20 +18,19 @@ from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NONE, OpRef
 from distdbg.diagnose.session import Session, Stack
 from distdbg.diagnose.wording import site_of
-from distdbg.record.format import Flag, Status
+from distdbg.record.format import NO_COLLECTIVE, Status
 
 #: So often the two have called from the same lines before.
 _FEWEST: Final = 2
-_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 
 
 def paired_apart(session: Session, matched: Matched, edges: Iterable[Edge]) -> list[WrongPeerFact]:
-    """Of the groups that ranks wait on; nothing where more than one call, or none, shows it."""
+    """Look at the groups that ranks wait on; nothing where more than one call, or none, shows it."""
     groups = set()
     for edge in edges:
         if edge.op is not None:
             ops = session.ranks[edge.op.rank].ops
-            if not ops.flags[edge.op.at] & _NO_COLLECTIVE and ops.group[edge.op.at] != NONE:
+            if not ops.flags[edge.op.at] & NO_COLLECTIVE and ops.group[edge.op.at] != NONE:
                 groups.add(ops.group[edge.op.at])
     found = {pair for group in groups for pair in _odd_calls(session, matched.of(group))}
     own = {pair[0] for pair in found}
@@ -63,17 +62,17 @@ def _odd_calls(session: Session, ops: GroupOps) -> Iterable[tuple[OpRef, OpRef]]
         alike = 0
         before: set[Stack] = set()
         for op in _calls(ops, rank):
-            stack = _stack(session, op)
+            stack = session.stack_of(op)
             others = ops.at(session.ranks[rank].ops.seq[op.at])
             apart = [
-                one for r, one in others.items() if r != rank and _stack(session, one) != stack
+                one for r, one in others.items() if r != rank and session.stack_of(one) != stack
             ]
             alike += len(others) > 1 and not apart
             is_new = stack not in before and alike >= _FEWEST
             went_well = session.ranks[rank].ops.status[op.at] == Status.OK
             if apart and is_new and went_well and _is_own(session, op):
                 # The other side calls from where both have called before.
-                yield from ((op, one) for one in apart[:1] if _stack(session, one) in before)
+                yield from ((op, one) for one in apart[:1] if session.stack_of(one) in before)
             before.add(stack)
 
 
@@ -91,7 +90,3 @@ def _is_own(session: Session, call: OpRef) -> bool:
         if session.stacks[index][:1] == (site,)
     )
     return counts == {call.rank: 1}
-
-
-def _stack(session: Session, op: OpRef) -> Stack:
-    return session.stacks[session.ranks[op.rank].ops.stack[op.at]]

@@ -27,7 +27,7 @@ class DifferenceText:
     head: str = ""
     """A clause of its own: 'rank 1 skipped one call after #3'."""
     tail: str = ""
-    """Of a first line: ': it skipped one call after #3'."""
+    """The end of a first line: ': it skipped one call after #3'."""
     evidence: tuple[Evidence, ...] = ()
     advice: str = ""
     seq: int = 0
@@ -45,7 +45,7 @@ def tell_parting(
     *,
     is_over: bool,
 ) -> DifferenceText:
-    """Of `fewer` the first is compared with the first of `more`.
+    """Compare the first rank of `fewer` with the first of `more`.
 
     `is_over`: they call nothing more, so that it is worth saying that nothing tells them apart.
     """

@@ -9,10 +9,10 @@ from typing import Final
 from distdbg.diagnose.finding import Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.wording import say_op, site_of
+from distdbg.diagnose.wording import say_op, say_site, site_of
 
-_MOST_LINES: Final = 8
-_MOST_RANKS: Final = 1 << 16
+_MAX_LINES: Final = 8
+_MAX_RANKS: Final = 1 << 16
 #: 'ranks 0-2 called it at train.py:80 (step)', 'rank 1: not contiguous, at train.py:22 (main)'.
 _TOLD: Final = re.compile(
     r"ranks? (?P<ranks>\d{1,9}(?:[-,]\d{1,9})*)\b.* (?:at|from) (?P<site>\S+:\d+ \([^()]*(?:\(\))?[^()]*\))"
@@ -55,14 +55,25 @@ def _read_ranks(text: str) -> tuple[int, ...]:
     ranks: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
-        if int(last or first) - int(first) >= _MOST_RANKS:
+        if int(last or first) - int(first) >= _MAX_RANKS:
             return ()
         ranks += range(int(first), int(last or first) + 1)
     return tuple(ranks)
 
 
-def few(items: Sequence[Evidence], most: int = _MOST_LINES) -> tuple[Evidence, ...]:
+def few(items: Sequence[Evidence], most: int = _MAX_LINES) -> tuple[Evidence, ...]:
     """The first few, and how many more there are."""
     if len(items) <= most:
         return tuple(items)
     return (*items[:most], Evidence(text=f"and {len(items) - most} more"))
+
+
+def telling_site(session: Session, call: OpRef) -> str:
+    """The innermost line that no other call of the rank has: of a helper's callers the right one; ''."""
+    ops = session.ranks[call.rank].ops
+    stack = session.stacks[ops.stack[call.at]]
+    others = {session.stacks[index] for index in set(ops.stack)} - {stack}
+    for depth, frame in enumerate(stack):
+        if not any(frame in other[: depth + 1] for other in others):
+            return say_site(frame)
+    return say_site(stack[0] if stack else None)

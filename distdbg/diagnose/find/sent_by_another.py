@@ -10,11 +10,10 @@ far, the advice is to compare the two lines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from distdbg.diagnose.chains import ChainEnd
-from distdbg.diagnose.finding import Edge, Evidence
+from distdbg.diagnose.finding import Evidence, Waits
 from distdbg.diagnose.ops import NONE, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import FactKind
@@ -22,12 +21,10 @@ from distdbg.diagnose.unmatched import PairDifference, UnmatchedPair, find_pairs
 from distdbg.diagnose.wording import known_ns, site_of
 from distdbg.record.format import Flag
 
-_MOST: Final = 2
+_LIMIT: Final = 2
 
 
-def sent_by_another(
-    session: Session, end: ChainEnd, waits: Mapping[int, tuple[Edge, ...]]
-) -> tuple[list[Evidence], str]:
+def sent_by_another(session: Session, end: ChainEnd, waits: Waits) -> tuple[list[Evidence], str]:
     """The pairs of a send and a recv that name other ranks than each other's, and what to do; ''."""
     waiting = {edge.op for rank in end.waiters for edge in waits.get(rank, ())} - {None}
     waiting |= {edge.op for edge in end.direct}
@@ -35,14 +32,14 @@ def sent_by_another(
         pair
         for pair in (find_pairs(session) if _has_message(session, end) else ())
         if pair.send in waiting and pair.recv in waiting and _late_rank(session, pair) in end.ranks
-    ][:_MOST]
+    ][:_LIMIT]
     strange = next((pair for pair in pairs if not _has_exchanged(session, pair)), None)
     evidence = [_evidence(session, pair, is_strange=pair is strange) for pair in pairs]
     return evidence, "" if strange is None else _advice(session, strange)
 
 
 def _late_rank(session: Session, pair: UnmatchedPair) -> int | None:
-    """Whom the two would need to come."""
+    """Return the rank that both would need to come."""
     if pair.differ is PairDifference.SOURCE:
         return _peer(session, pair.recv)
     return _peer(session, pair.send) if pair.differ is PairDifference.DST else None
@@ -55,10 +52,9 @@ def _has_exchanged(session: Session, pair: UnmatchedPair) -> bool:
     other = _late_rank(session, pair)
     if mine.lost.get("ops"):
         return True
-    ops = mine.ops
     return any(
-        at != op.at and flags & Flag.MESSAGE and other in (ops.peer[at], ops.source[at])
-        for at, flags in enumerate(ops.flags)
+        one != op and other in (mine.ops.peer[one.at], mine.ops.source[one.at])
+        for one in session.messages(op.rank)
     )
 
 

@@ -22,7 +22,7 @@ from math import log
 from statistics import median
 from typing import Final, TypeVar
 
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, NONE
 from distdbg.diagnose.session import RankLog, Session
@@ -38,12 +38,12 @@ _LEAST_MORE_NS: Final = 200_000
 _DEVIATIONS: Final = 6
 _MAD_TO_SIGMA: Final = 1.4826
 #: What is looked at of one rank and of one group.
-_MOST_MESSAGES: Final = 512
-_MOST_OPS: Final = 128
-_MOST_FINDINGS: Final = 4
+_MAX_MESSAGES: Final = 512
+_MAX_OPS: Final = 128
+_MAX_FINDINGS: Final = 4
 _SEND: Final = KIND_LABELS.index("send")
 #: How large a share of what is slow must touch a host, and of what touches it must be slow.
-_MOST_OF: Final = 0.75
+_MAX_OF: Final = 0.75
 
 Ranks = tuple[int, ...]
 Key = TypeVar("Key")
@@ -61,7 +61,7 @@ class _Slow:
     time_ns: float
     usual_ns: float
     count: int
-    """Of its transfers."""
+    """The number of its transfers."""
     others: int
     hosts: frozenset[str]
 
@@ -70,9 +70,7 @@ class _Slow:
         return self.time_ns / max(self.usual_ns, 1.0)
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """Links and hosts over which data moves far slower than over others."""
     slow, seen = _slow_pairs(session)
     slow_groups, seen_groups = _slow_groups(session, matched)
@@ -85,7 +83,7 @@ def find(
     slow.sort(key=lambda each: -each.factor)
     said: set[Ranks] = set()
     for each in slow:
-        if each.ranks not in said and len(said) < _MOST_FINDINGS:
+        if each.ranks not in said and len(said) < _MAX_FINDINGS:
             said.add(each.ranks)
             found.append(_say_link(session, each))
     return found
@@ -125,7 +123,7 @@ def _slow_pairs(session: Session) -> tuple[list[_Slow], list[frozenset[str]]]:
 
 
 def _messages(session: Session, of: RankLog) -> Iterable[tuple[int, int, int]]:
-    """Whom it sent to, how much, and how long that took; some of them where there are very many."""
+    """List to whom a rank sent how much, and how long that took; a sample where there are very many."""
     ops = of.ops
     if not any(flag & Flag.MESSAGE for flag in set(ops.flags)):
         return
@@ -134,8 +132,8 @@ def _messages(session: Session, of: RankLog) -> Iterable[tuple[int, int, int]]:
         for at, (flags, kind) in enumerate(zip(ops.flags, ops.kind, strict=True))
         if flags & Flag.MESSAGE and kind == _SEND
     ]
-    if len(rows) > _MOST_MESSAGES:
-        rows = random.Random(of.rank).sample(rows, _MOST_MESSAGES)
+    if len(rows) > _MAX_MESSAGES:
+        rows = random.Random(of.rank).sample(rows, _MAX_MESSAGES)
     for at in rows:
         if ops.ended_ns[at] != NEVER and ops.started_ns[at] != NEVER and not ops.status[at]:
             peer = ops.peer[at]
@@ -191,9 +189,9 @@ def _transfers(session: Session, ops: GroupOps) -> Iterable[tuple[int, int, int]
         return
     columns = log_.ops
     some: Sequence[int] = mine.indexes
-    if len(some) > _MOST_OPS:
+    if len(some) > _MAX_OPS:
         # Not each n-th: that could be the same line of the program each time.
-        some = random.Random(rank).sample(some, _MOST_OPS)
+        some = random.Random(rank).sample(some, _MAX_OPS)
     for at in some:
         if at < 0 or columns.status[at]:
             continue
@@ -210,7 +208,7 @@ def _usual_times(times: Mapping[Key, Sequence[int]]) -> dict[Key, float]:
 
 
 def _out_of_line(usual: Mapping[Key, float]) -> list[tuple[Key, float]]:
-    """Those that take far longer than the others, each with what is usual."""
+    """List those that take far longer than the others, each with what is usual."""
     if len(usual) <= _LEAST_OTHERS:
         return []
     typical = median(usual.values())
@@ -239,7 +237,7 @@ def _guilty_hosts(slow: Sequence[_Slow], seen: Sequence[frozenset[str]]) -> list
         return []
     host, count = counts.most_common(1)[0]
     ranks = {rank for each in slow for rank in each.ranks}
-    is_it = count >= _MOST_OF * len(slow) and count >= _MOST_OF * touched[host]
+    is_it = count >= _MAX_OF * len(slow) and count >= _MAX_OF * touched[host]
     return [host] if is_it and count > 1 and len(ranks) > 2 else []
 
 

@@ -9,7 +9,6 @@ waited for so long, it is an error: the state that the stop interrupted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from distdbg.diagnose.chains import ChainEnd, chain_ends
@@ -24,7 +23,7 @@ from distdbg.diagnose.find.stuck import (
     past_words,
     waited_ns,
 )
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
@@ -32,9 +31,7 @@ from distdbg.diagnose.wording import fit, say_ranks, say_s, verb
 from distdbg.record.rank_state import RankState
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     findings = []
     for end in chain_ends(session, waits):
         debugged = tuple(rank for rank in end.ranks if _is_debugged(session, rank))
@@ -110,7 +107,7 @@ def _finding(
     session: Session,
     end: ChainEnd,
     ranks: tuple[int, ...],
-    waits: Mapping[int, tuple[Edge, ...]],
+    waits: Waits,
 ) -> Finding:
     doing = doing_of(session, ranks[0])
     waited = waited_ns(session, doing, end)

@@ -6,20 +6,16 @@ That is how it ended, not why: what ranks hung in at that moment comes before it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from distdbg.diagnose.endings import endings_of
 from distdbg.diagnose.failures import failures_of
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.stops import ABORTED, is_by_hand, stop_of
 from distdbg.diagnose.wording import fit, known_ns
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     failures = failures_of(session)
     endings = endings_of(session, failures)
     stop = stop_of(session, failures, endings)

@@ -26,32 +26,32 @@ from typing import Final
 
 from distdbg.diagnose.debugged import held_spans
 from distdbg.diagnose.find.lateness import LateArrival, Lateness, measure
-from distdbg.diagnose.find.own_time import MOST_USUAL, own_time, parts_between
+from distdbg.diagnose.find.own_time import MAX_USUAL, own_time, parts_between
 from distdbg.diagnose.find.phrases import at_site, called, say_share
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import fit, say_ranks, site_of
 from distdbg.record.entries import MarkEntry
-from distdbg.record.format import Flag
+from distdbg.record.format import NO_COLLECTIVE
 from distdbg.record.text import format_duration
 
 _LEAST_TIMES: Final = 12
-_MOST_GAP: Final = 20
+_MAX_GAP: Final = 20
 #: Ops are no independent throws: who is late for one comes late to the next, and the time is chosen.
 _DEVIATIONS: Final = 8
 _LEAST_COST: Final = 0.05
-#: Of all delay of its group in that time.
+#: Share of all delay of its group in that time.
 _LEAST_PART: Final = 0.3
 #: How much of the lateness must be time in the rank's own code.
 _LEAST_OWN: Final = 0.4
-#: Of what the worst straggler costs.
+#: Share of what the worst straggler costs.
 _LEAST_OF_WORST: Final = 0.2
 #: In groups up to this size no rank is usual: it is compared with the worst of the others.
 _FEW: Final = 3
 _LEAST_TIMES_PEER: Final = 4
-_MOST_FINDINGS: Final = 8
+_MAX_FINDINGS: Final = 8
 #: What a straggler that is in time again must have cost to be a warning.
 _LEAST_WARNED_NS: Final = 1_000_000_000
 
@@ -64,23 +64,21 @@ class _Straggler:
     last_seq: int
     worst_seq: int
     share: float
-    """Of the ops in that time."""
+    """Share of the ops in that time."""
     times: float
     usual_ns: float
     worst_ns: int
     cost_ns: float
     """What all others together waited for it."""
     lost_share: float
-    """Of the time."""
+    """Share of the time."""
     own_ns: float
     peers_own_ns: float
     is_over: bool
     """Whether it came in time again at the end."""
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """The ranks that others wait for again and again."""
     found: dict[int, _Straggler] = {}
     held = held_spans(session)
@@ -114,13 +112,13 @@ def _judge(
         return None
     first, last = late.at[begin], late.at[end - 1]
     count = last - first + 1
-    if times * _MOST_GAP < count or not _is_beyond_chance(
+    if times * _MAX_GAP < count or not _is_beyond_chance(
         lateness, usual_share, rank, times, first, last
     ):
         return None
     by_ns = late.by_ns[begin:end]
     usual = median(by_ns)
-    most = MOST_USUAL * usual
+    most = MAX_USUAL * usual
     lost = sum(min(by, most) for by in by_ns)
     peers = _peers_lost(lateness, rank, first, last, most)
     elapsed = lateness.clock_ns[last] - lateness.clock_ns[first]
@@ -188,7 +186,7 @@ def _is_beyond_chance(
 
 
 def _usual_share(lateness: Lateness) -> float:
-    """Of how many ops a usual rank is late."""
+    """Return in which share of the ops a usual rank is late."""
     counts = [len(late.at) for late in lateness.late.values()]
     counts += [0] * (len(lateness.ranks) - len(counts))
     return sorted(counts)[(len(counts) - 1) // 2] / len(lateness.seqs)
@@ -220,7 +218,7 @@ def _say(session: Session, found: Mapping[int, _Straggler]) -> list[Finding]:
         (each for rank, each in found.items() if rank not in named),
         key=lambda each: -each.cost_ns,
     )
-    return said + [_say_rank(session, each) for each in alone[:_MOST_FINDINGS]]
+    return said + [_say_rank(session, each) for each in alone[:_MAX_FINDINGS]]
 
 
 def _late_hosts(session: Session, found: Mapping[int, _Straggler]) -> dict[str, list[int]]:
@@ -236,7 +234,7 @@ def _late_hosts(session: Session, found: Mapping[int, _Straggler]) -> dict[str, 
 
 
 def _say_rank(session: Session, it: _Straggler) -> Finding:
-    kind, label = _kind(session, it), session.groups[it.group].label
+    kind, label = session.kind_of(_op(session, it, it.worst_seq)), session.groups[it.group].label
     return Finding(
         kind=FindingKind.STRAGGLER,
         severity=_severity(it),
@@ -387,13 +385,9 @@ def _op(session: Session, it: _Straggler, seq: int) -> OpRef:
     at = next(
         at
         for at, (group, number, flags) in enumerate(zip(ops.group, ops.seq, ops.flags, strict=True))
-        if group == it.group and number == seq and not flags & (Flag.MESSAGE | Flag.ASIDE)
+        if group == it.group and number == seq and not flags & NO_COLLECTIVE
     )
     return OpRef(it.rank, at)
-
-
-def _kind(session: Session, it: _Straggler) -> str:
-    return session.kind_of(_op(session, it, it.worst_seq))
 
 
 def _time(session: Session, it: _Straggler) -> int:

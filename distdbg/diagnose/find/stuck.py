@@ -12,7 +12,7 @@ out, or somebody stopped the job meanwhile.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -21,7 +21,7 @@ from distdbg.diagnose.debugged import is_debugged
 from distdbg.diagnose.doing import RankActivity, doing_of, place
 from distdbg.diagnose.find.missing import last_ops, wait_evidence
 from distdbg.diagnose.find.sent_by_another import sent_by_another
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Activity, Session
@@ -60,8 +60,8 @@ _IS: Final = {
 #: A rank that waits for a result of multiprocessing.Pool.
 _OF_POOL: Final = f"{IN_LIBRARY}pool.py"
 #: Ranks that are compared.
-_MOST_ALIKE: Final = 16
-#: Who holds a file lock, in the reason of who waits for it.
+_MAX_ALIKE: Final = 16
+#: Matches the holder of a file lock, in the reason of the rank that waits for it.
 _HOLDER: Final = re.compile(rf"{FILE_LOCK} that (rank \d+|pid \d+ \(.*?\)) holds")
 _ADVICE: Final = {
     RankState.STOPPED: "send its process SIGCONT; find out who sent it SIGSTOP",
@@ -73,9 +73,7 @@ _ADVICE: Final = {
 }
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     ends = {rank: end for end in chain_ends(session, waits) for rank in end.ranks}
     alike: dict[tuple[object, ...], list[int]] = {}
     for rank, log in sorted(session.ranks.items()):
@@ -128,7 +126,7 @@ def waited_ns(session: Session, doing: RankActivity, end: ChainEnd | None) -> in
 
 
 def past_words(session: Session, end: ChainEnd, ranks: tuple[int, ...], doing: RankActivity) -> str:
-    """Of a job that is over: "ranks 0-1 waited 1 min 39 s for rank 2, asleep in load() at slp.py:7 ..."."""
+    """Describe a job that is over: "ranks 0-1 waited 1 min 39 s for rank 2, asleep in load() at ..."."""
     direct = tuple(sorted({edge.rank for edge in end.direct}))
     waited = ""
     if end.since_ns is not None and session.now_ns != NEVER:
@@ -144,7 +142,7 @@ def past_words(session: Session, end: ChainEnd, ranks: tuple[int, ...], doing: R
 
 
 def _do_the_same(session: Session, ranks: tuple[int, ...], doing: RankActivity) -> bool:
-    return all(doing_of(session, rank).text == doing.text for rank in ranks[:_MOST_ALIKE])
+    return all(doing_of(session, rank).text == doing.text for rank in ranks[:_MAX_ALIKE])
 
 
 def doing_evidence(
@@ -178,9 +176,9 @@ def _finding(
     session: Session,
     ranks: tuple[int, ...],
     end: ChainEnd | None,
-    waits: Mapping[int, tuple[Edge, ...]],
+    waits: Waits,
 ) -> Finding:
-    """Of ranks that do the same, and for whom the same ranks wait."""
+    """Make one finding of ranks that do the same, and for whom the same ranks wait."""
     rank = ranks[0]
     log = session.ranks[rank]
     seen = log.activity
@@ -200,8 +198,8 @@ def _finding(
     is_past = session.cut is not None and end is not None
     causes, victims = ranks, () if end is None else end.waiters
     holder = lock_holder_in(doing.why)
-    # Who takes a lock and waits for the others is the cause. While the job runs the state of those that sleep
-    # for it tells whether it still is so.
+    # A rank that takes a lock and waits for the others is the cause. While the job runs the state of those
+    # that sleep for it tells whether it still is so.
     if is_past and holder is not None and _is_locked_out(doing, end):
         causes, victims = (holder,), tuple(sorted({*ranks, *victims} - {holder}))
     return Finding(

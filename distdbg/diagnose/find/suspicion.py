@@ -6,22 +6,20 @@ Each rank of the group records the same text; they are one finding.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from distdbg.diagnose.find.phrases import as_told, few
-from distdbg.diagnose.finding import Edge, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RecordedProblem, Session
 
 _TYPE: Final = "Suspicion"
-_MOST_FINDINGS: Final = 16
+_MAX_FINDINGS: Final = 16
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """Every suspicion once, with how many ranks have it."""
     told: dict[tuple[str, str, int], list[tuple[int, RecordedProblem]]] = defaultdict(list)
     for rank, log in session.ranks.items():
@@ -31,7 +29,7 @@ def find(
     findings = sorted(
         (_say(session, mine) for mine in told.values()), key=lambda finding: finding.at_ns or 0
     )
-    return findings[:_MOST_FINDINGS]
+    return findings[:_MAX_FINDINGS]
 
 
 def _say(session: Session, told: Sequence[tuple[int, RecordedProblem]]) -> Finding:

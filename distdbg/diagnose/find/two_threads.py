@@ -22,16 +22,16 @@ ADVICE: Final = Advice(
     Trait.TWO_THREADS,
 )
 #: Ranks that are looked at.
-_MOST: Final = 64
+_LIMIT: Final = 64
 #: Ops of a rank, from the last back.
-_MOST_OPS: Final = 2_000
+_MAX_OPS: Final = 2_000
 
 
 def two_threads(session: Session, group: int, ranks: Iterable[int]) -> Evidence | None:
-    """Of the ranks whose calls differ."""
+    """Find two threads of one of the ranks whose calls differ."""
     found = {
         rank: pair
-        for rank in sorted(ranks)[:_MOST]
+        for rank in sorted(ranks)[:_LIMIT]
         if (pair := threads_at_one_time(session.ranks[rank]).get(group)) is not None
     }
     if not found:
@@ -48,11 +48,11 @@ def two_threads(session: Session, group: int, ranks: Iterable[int]) -> Evidence 
 
 def are_of_threads(session: Session, calls: Mapping[int, OpRef]) -> bool:
     """Whether the lines at which these calls differ are of two threads on one of the ranks."""
-    lines = {session.stacks[session.ranks[op.rank].ops.stack[op.at]][:1] for op in calls.values()}
-    for rank in [*calls][:_MOST] if len(lines) > 1 else ():
+    lines = {session.stack_of(op)[:1] for op in calls.values()}
+    for rank in [*calls][:_LIMIT] if len(lines) > 1 else ():
         ops = session.ranks[rank].ops
         threads: dict[Stack, int] = {}
-        for at in range(len(ops) - 1, max(len(ops) - _MOST_OPS, 0) - 1, -1):
+        for at in range(len(ops) - 1, max(len(ops) - _MAX_OPS, 0) - 1, -1):
             threads.setdefault(session.stacks[ops.stack[at]][:1], ops.thread[at])
         if len({threads[line] for line in lines if line in threads}) > 1:
             return True

@@ -8,15 +8,20 @@ What makes it likely is another rank that did send one to the same rank, from a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 from distdbg.diagnose.find.astray import WrongPeerFact
 from distdbg.diagnose.finding import Edge, Evidence
-from distdbg.diagnose.ops import IN_FLIGHT, OpRef
+from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.other_half import messages_of
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.unmatched import is_past_messages
-from distdbg.diagnose.wording import site_of
-from distdbg.record.format import Flag, Status
+from distdbg.diagnose.wording import say_ranks, site_of
+from distdbg.record.format import Status
+
+#: One other rank may be the odd one.
+_FEWEST = 2
 
 
 def unsent_messages(session: Session, edges: Iterable[Edge]) -> list[WrongPeerFact]:
@@ -34,11 +39,11 @@ def unsent_messages(session: Session, edges: Iterable[Edge]) -> list[WrongPeerFa
 
 
 def _miss(session: Session, recv: OpRef, sender: int, like: OpRef) -> WrongPeerFact:
-    tag = session.ranks[recv.rank].ops.tag[recv.at]
+    tag = session.tag_of(recv)
     shown = f" (tag {tag})" if tag else ""
     site = site_of(session, like)
     short = site.partition(" (")[0]
-    sent = "sends" if _is_in_flight(session, like) else "sent"
+    sent = "sends" if session.is_in_flight(like) else "sent"
     has_past = not session.is_live or session.cut is not None
     is_sure = (
         not has_past or _have_met(session, recv.rank, sender) or _is_hub(session, recv, sender)
@@ -66,12 +71,10 @@ def _miss(session: Session, recv: OpRef, sender: int, like: OpRef) -> WrongPeerF
 
 def _have_met(session: Session, one: int, other: int) -> bool:
     """Whether they have exchanged a message before: then the one is a peer of the other."""
+    ops = session.ranks[one].ops
     return any(
-        flags & Flag.MESSAGE and status == Status.OK and other in (peer, source)
-        for ops in (session.ranks[one].ops,)
-        for flags, status, peer, source in zip(
-            ops.flags, ops.status, ops.peer, ops.source, strict=True
-        )
+        ops.status[op.at] == Status.OK and other in (ops.peer[op.at], ops.source[op.at])
+        for op in session.messages(one)
     )
 
 
@@ -99,21 +102,17 @@ def _sent_by_another(session: Session, recv: OpRef, sender: int) -> OpRef | None
         for at, op in enumerate(_sends(session, rank, recv)):
             site = site_of(session, op)
             if site and site not in mine and _is_of_one_line(session, recv, takers[at : at + 1]):
-                found.append((not _is_in_flight(session, op), op))
+                found.append((not session.is_in_flight(op), op))
     return min(found, default=(False, None))[1]
 
 
 def _takers(session: Session, recv: OpRef, sender: int) -> list[OpRef]:
     """What took the messages of that rank, in order: on one group and tag they do not overtake each other."""
-    group, ops = session.group_of(recv), session.ranks[recv.rank].ops
+    ops = session.ranks[recv.rank].ops
     return [
         op
-        for at, flags in enumerate(ops.flags)
-        if flags & Flag.MESSAGE
-        and ops.status[at] == Status.OK
-        and sender in (ops.source[at], ops.peer[at])
-        and session.kind_of(op := OpRef(recv.rank, at)) == "recv"
-        and session.group_of(op) == group
+        for op in messages_of(session, recv.rank, "recv", recv)
+        if ops.status[op.at] == Status.OK and sender in (ops.source[op.at], ops.peer[op.at])
     ]
 
 
@@ -123,20 +122,63 @@ def _is_of_one_line(session: Session, recv: OpRef, takers: list[OpRef]) -> bool:
     return all(not site or site_of(session, taker) in ("", site) for taker in takers)
 
 
-def _is_in_flight(session: Session, op: OpRef) -> bool:
-    return session.ranks[op.rank].ops.status[op.at] == IN_FLIGHT
-
-
 def _sends(session: Session, rank: int, recv: OpRef) -> Iterable[OpRef]:
     """What a rank has sent to the one that receives, on its group."""
-    group = session.group_of(recv)
-    ops = session.ranks[rank].ops
-    for at, flags in enumerate(ops.flags):
-        op = OpRef(rank, at)
-        if (
-            flags & Flag.MESSAGE
-            and ops.peer[at] == recv.rank
-            and session.kind_of(op) == "send"
-            and session.group_of(op) == group
+    peers = session.ranks[rank].ops.peer
+    sends = messages_of(session, rank, "send", recv)
+    return (op for op in sends if peers[op.at] == recv.rank)
+
+
+def not_sent_there(session: Session, edges: Sequence[Edge]) -> list[WrongPeerFact]:
+    """One for each recv whose sender has never called a line from which the others send such messages.
+
+        rank 3 never sent rank 0 its message (tag 2); ranks 0-2 sent theirs at torus.py:25
+
+    A condition keeps a rank from that line, or it ended its loop before.
+    """
+    if session.is_live and session.cut is None:  # it may hold what is in flight alone
+        return []
+    found = []
+    for edge in edges:
+        if edge.op is None or edge.is_any or len(edge.on) != 1:
+            continue
+        if session.kind_of(edge.op) == "recv" and (
+            miss := _miss_at_line(session, edge.op, edge.on[0])
         ):
-            yield op
+            found.append(miss)
+    return found
+
+
+def _miss_at_line(session: Session, recv: OpRef, sender: int) -> WrongPeerFact | None:
+    tag = session.tag_of(recv)
+    sites: dict[str, dict[int, OpRef]] = defaultdict(dict)
+    for rank, log in session.ranks.items():
+        if log.lost.get("ops"):
+            return None
+        for op in session.messages(rank, "send"):
+            if log.ops.tag[op.at] == tag and (site := site_of(session, op)):
+                sites[site].setdefault(rank, op)
+    known = {site: by for site, by in sites.items() if len(by) >= _FEWEST}
+    if not known or any(sender in by for by in sites.values()):
+        return None
+    site, by = max(known.items(), key=lambda item: len(item[1]))
+    shown = f" (tag {tag})" if tag else ""
+    short = site.partition(" (")[0]
+    others = say_ranks(by, 3)
+    return WrongPeerFact(
+        Evidence(
+            text=f"rank {sender} never sent rank {recv.rank} the message{shown}; {others} sent theirs at "
+            f"{site}",
+            rank=sender,
+            ranks=(sender, recv.rank),
+            op=next(iter(by.values())),
+            site=site,
+            is_left_out=True,
+        ),
+        f"see what keeps rank {sender} from {short}: a condition, or a loop that ended before",
+        (
+            f"rank {sender} never sent rank {recv.rank} its message{shown}",
+            f"; {others} sent theirs at {short}",
+        ),
+        (sender,),
+    )

@@ -14,15 +14,14 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from distdbg.diagnose.find.astray import WrongPeerFact
-from distdbg.diagnose.find.telling_site import telling_site
+from distdbg.diagnose.find.phrases import telling_site
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session, Stack
 from distdbg.diagnose.wording import known_ns, say_ranks
-from distdbg.record.format import Flag
+from distdbg.record.format import NO_COLLECTIVE
 
-_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 _ADVICE: Final = (
     "see how that line chooses the group: {ranks} takes another one there than the others"
 )
@@ -31,7 +30,7 @@ _ADVICE: Final = (
 def used_wrong_group(
     session: Session, matched: Matched, direct: Iterable[Edge], behind: Iterable[Edge]
 ) -> list[WrongPeerFact]:
-    """Of ranks that wait (`direct`) and are waited for on another group (`behind`): one per line."""
+    """Compare waits (`direct`) with those for these ranks on another group (`behind`): one fact per line."""
     found: dict[tuple[int, Stack], WrongPeerFact] = {}
     waiters: dict[tuple[int, int, Stack], list[Edge]] = {}
     for edge in direct:
@@ -40,7 +39,7 @@ def used_wrong_group(
                 continue
             call = _meant_for(session, matched, edge.op, other.op)
             if call is not None:
-                waiters.setdefault((*call, _stack(session, call)), []).append(other)
+                waiters.setdefault((*call, session.stack_of(call)), []).append(other)
     for (rank, at, stack), others in waiters.items():
         found.setdefault((rank, stack), _miss(session, OpRef(rank, at), others))
     return list(found.values())
@@ -52,7 +51,7 @@ def _meant_for(session: Session, matched: Matched, blocked: OpRef, waiting: OpRe
     used, meant = ops.group[blocked.at], _group(session, waiting)
     if _is_no_collective(session, blocked) or _is_no_collective(session, waiting) or used == meant:
         return None
-    stack = _stack(session, waiting)
+    stack = session.stack_of(waiting)
     if not stack:
         return None
     mine = matched.of(used).by_rank.get(rank)
@@ -103,14 +102,10 @@ def _miss(session: Session, call: OpRef, waiting: Sequence[Edge]) -> WrongPeerFa
     return WrongPeerFact(evidence, advice, (f"at {where} {calls.format(*labels)}",), (call.rank,))
 
 
-def _stack(session: Session, op: OpRef) -> Stack:
-    return session.stacks[session.ranks[op.rank].ops.stack[op.at]]
-
-
 def _group(session: Session, op: OpRef) -> int:
     return session.ranks[op.rank].ops.group[op.at]
 
 
 def _is_no_collective(session: Session, op: OpRef) -> bool:
     ops = session.ranks[op.rank].ops
-    return bool(ops.flags[op.at] & _NO_COLLECTIVE) or ops.group[op.at] < 0
+    return bool(ops.flags[op.at] & NO_COLLECTIVE) or ops.group[op.at] < 0

@@ -15,9 +15,9 @@ from types import MappingProxyType
 from typing import Final
 
 from distdbg.diagnose.doing import doing_of, traits_of_doing
-from distdbg.diagnose.endings import EndRole, RankEnding, endings_of
+from distdbg.diagnose.endings import Endings, EndRole, RankEnding, endings_of
 from distdbg.diagnose.failures import failures_of
-from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
+from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
@@ -33,19 +33,17 @@ _TRAITS: Final = MappingProxyType(
         JoinReason.SIZES: (Trait.HOLDS_ALWAYS,),
         JoinReason.TWICE: (Trait.HOLDS_ALWAYS, Trait.RANK_TWICE),
         JoinReason.PLACES: (Trait.HOLDS_ALWAYS,),
-        # Of ranks that have not called it the advice may be that there are more of them than were started.
+        # If ranks have not called it, the advice may be that there are more of them than were started.
         JoinReason.ABSENT: (Trait.HOLDS_ALWAYS, Trait.WORLD_SIZE),
         JoinReason.TOO_MANY: (Trait.HOLDS_ALWAYS, Trait.WORLD_SIZE),
     }
 )
 #: Ends that are none of the rank's own: it would have gone on.
 _FROM_OUTSIDE: Final = (EndRole.ENDED, EndRole.INTERRUPTED)
-_MOST: Final = 8
+_LIMIT: Final = 8
 
 
-def find(
-    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
-) -> list[Finding]:
+def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     if not any(log.join is not None for log in session.ranks.values()):
         return []
     failures = failures_of(session)
@@ -85,7 +83,7 @@ def _finding(
     session: Session,
     found: JoinWait,
     calls: Mapping[int, JoinCall],
-    endings: Mapping[int, RankEnding],
+    endings: Endings,
     stop: OutsideStop | None,
 ) -> Finding:
     is_long = found.waited_ns >= limit_ns(None)
@@ -112,7 +110,7 @@ def _finding(
     )
 
 
-def _since_ns(found: JoinWait, endings: Mapping[int, RankEnding]) -> int:
+def _since_ns(found: JoinWait, endings: Endings) -> int:
     """When all of them waited; for one that had ended, not before it had."""
     gone = [endings[rank] for rank in found.causes if rank in endings]
     ends = [one.at_ns for one in gone if one.part not in _FROM_OUTSIDE and one.at_ns != NEVER]
@@ -131,7 +129,7 @@ def _calls(found: JoinWait, calls: Mapping[int, JoinCall]) -> Iterator[Evidence]
         reached = ", which it reached" if call.is_connected and meet else ""
         key = (f"init_process_group({', '.join(given)}){at}{meet}", reached)
         alike.setdefault(key, []).append(rank)
-    for (text, reached), ranks in list(alike.items())[:_MOST]:
+    for (text, reached), ranks in list(alike.items())[:_LIMIT]:
         reached = reached.replace("it", "they") if len(ranks) > 1 else reached
         first = calls[ranks[0]]
         yield Evidence(
@@ -143,12 +141,10 @@ def _calls(found: JoinWait, calls: Mapping[int, JoinCall]) -> Iterator[Evidence]
         )
 
 
-def _late(
-    session: Session, found: JoinWait, endings: Mapping[int, RankEnding]
-) -> Iterator[Evidence]:
+def _late(session: Session, found: JoinWait, endings: Endings) -> Iterator[Evidence]:
     """What is known of those that have not called it."""
     be = "is" if session.is_live else "was"
-    for rank in found.causes[:_MOST]:
+    for rank in found.causes[:_LIMIT]:
         if rank in found.waiting:
             continue
         if doing := doing_of(session, rank).text:

@@ -2,15 +2,13 @@
 
 clocks             puts the times of all ranks on one clock
 kept_output        the last output of ranks, where the launcher kept it
-left_stacks        where ranks were when they failed, with the callers
 log_blocks         messages of several lines in logs
 log_deaths         findings from logs about ranks that ended or are stuck
 log_differences    findings from logs about ranks that called something else, or nothing, where others
                    wait
-log_facts          A fact from one line of a log, before it becomes part of a finding
+log_facts          a fact from one line of a log, before it becomes part of a finding
 log_files          reads logs of a job as a session
 log_findings       from facts in logs to findings
-log_fingerprints   the mismatch message of torch's wrapper, and the parts of it that are true
 log_lines          lines of logs, with what their beginnings say
 log_shapes         the table of log messages with a meaning
 log_wording        wording of findings from logs

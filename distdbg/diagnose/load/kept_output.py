@@ -22,10 +22,10 @@ from distdbg.record.line_times import read_rank
 _STREAMS: Final = ("stdout.log", "stderr.log")
 _ERROR: Final = "error.json"
 _ELSEWHERE: Final = ".elsewhere"
-_MOST_RANKS: Final = 64
-_MOST_LINES: Final = 40
-_MOST_NBYTES: Final = 16 << 10
-_MOST_LETTERS: Final = 400
+_MAX_RANKS: Final = 64
+_MAX_LINES: Final = 40
+_MAX_NBYTES: Final = 16 << 10
+_MAX_LETTERS: Final = 400
 
 
 def add_kept_output(session: Session, folders: Sequence[Path]) -> None:
@@ -36,7 +36,7 @@ def add_kept_output(session: Session, folders: Sequence[Path]) -> None:
             files.setdefault(rank, []).append(path)
     known = [rank for rank in files if rank in session.ranks]
     known.sort(key=lambda rank: (not _failed(session.ranks[rank]), rank))
-    for rank in sorted(known[:_MOST_RANKS]):
+    for rank in sorted(known[:_MAX_RANKS]):
         for path in sorted(files[rank], key=lambda path: _STREAMS.index(path.name)):
             host = session.ranks[rank].host
             session.lines += [
@@ -102,13 +102,13 @@ def _last_lines(path: Path) -> Iterator[tuple[str, str]]:
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            begin = file.seek(max(size - _MOST_NBYTES, 0))
-            lines = file.read(_MOST_NBYTES).decode("utf-8", "replace").splitlines()
+            begin = file.seek(max(size - _MAX_NBYTES, 0))
+            lines = file.read(_MAX_NBYTES).decode("utf-8", "replace").splitlines()
     except OSError:
         return
     if begin and len(lines) > 1:
         del lines[0]  # its beginning is not there
-    first = max(len(lines) - _MOST_LINES, 0)
+    first = max(len(lines) - _MAX_LINES, 0)
     for at, line in enumerate(lines[first:], first + 1):
         place = path.name if begin else f"{path.name}:{at}"
-        yield place, line[:_MOST_LETTERS]
+        yield place, line[:_MAX_LETTERS]

@@ -32,7 +32,7 @@ _STOPS: Final = frozenset(("KeyboardInterrupt", "SignalException"))
 _NO_CAUSE: Final = frozenset(("ChildFailedError", "SystemExit", "ProcessExitedException"))
 #: Folders of code that nobody wrote for this job.
 _LIBRARIES: Final = ("site-packages/", "dist-packages/", "/lib/python", "<frozen ", "<string>")
-_MOST_STACK: Final = 2000
+_MAX_STACK: Final = 2000
 
 
 class LogBlockReader:
@@ -72,7 +72,7 @@ class LogBlockReader:
         assert frames is not None
         found = _FRAME.match(text)
         if found:
-            if len(frames) < _MOST_STACK:
+            if len(frames) < _MAX_STACK:
                 frames.append((found["file"], found["line"], found["name"]))
             return
         if text[:1] in (" ", "\t", "") or text.startswith("Traceback"):

@@ -7,7 +7,7 @@ from typing import Final
 
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.load.log_facts import FactShape, LoggedFact
-from distdbg.diagnose.load.log_wording import MOST_EVIDENCE, Facts, make_finding, say_ranks, shorten
+from distdbg.diagnose.load.log_wording import MAX_EVIDENCE, Facts, make_finding, say_ranks, shorten
 from distdbg.diagnose.wording import verb
 
 _SIGTERM: Final = -15
@@ -118,7 +118,7 @@ def _first_alike(findings: list[Finding]) -> list[Finding]:
             earlier,
             what=f"{say_ranks(ranks)} raised {raised}" if ranks else earlier.what,
             ranks=ranks,
-            evidence=(earlier.evidence + finding.evidence)[:MOST_EVIDENCE],
+            evidence=(earlier.evidence + finding.evidence)[:MAX_EVIDENCE],
         )
     return list(merged.values())
 

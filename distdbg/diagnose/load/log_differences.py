@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind
 from distdbg.diagnose.load.log_facts import FactShape, LoggedFact
-from distdbg.diagnose.load.log_fingerprints import LoggedCall, read_sides
 from distdbg.diagnose.load.log_wording import (
-    MOST_EVIDENCE,
+    MAX_EVIDENCE,
     Facts,
     make_finding,
     say_ranks,
     say_who,
     shorten,
 )
+from distdbg.diagnose.load.torch_names import kind_of
+
+_FINGERPRINT: Final = re.compile(
+    r"Rank (\d{1,7}) is running collective: CollectiveFingerPrint\("
+    r"SequenceNumber=(\d{1,18})(?:, )?OpType=([A-Za-z_0-9]{1,40})"
+    r"(?:, TensorShape=\[([\d, ]{0,200})\])?(?:, TensorDtypes=([A-Za-z0-9]{1,20}))?"
+)
+#: By number, as torch counts its ops.
+_OP_TYPES: Final = (
+    "BROADCAST", "ALLREDUCE", "ALLREDUCE_COALESCED", "REDUCE", "ALLGATHER", "_ALLGATHER_BASE",
+    "ALLGATHER_COALESCED", "GATHER", "SCATTER", "REDUCE_SCATTER", "ALLTOALL_BASE", "ALLTOALL", "SEND",
+    "RECV", "RECVANYSOURCE", "BARRIER", "_REDUCE_SCATTER_BASE", "COALESCED", "_ALLREDUCE_SPARSE",
+    "REDUCE_SCATTER_TENSOR_COALESCED",
+)  # fmt: skip
+#: Op, seq and number of arrays; each array adds its dtype, device, number of dimensions, and sizes.
+_BARE_LENGTH: Final = 3
+_ARRAY_LENGTH: Final = 6
 
 
 def find_mismatches(facts: Facts) -> list[Finding]:
@@ -51,9 +70,9 @@ def find_mismatches(facts: Facts) -> list[Finding]:
 
 def _sides_differ(told: Sequence[LoggedFact]) -> Finding:
     """All ranks' words together: what a rank says of itself is true, what another says may be made up."""
-    own: dict[int, LoggedCall] = {}
+    own: dict[int, _LoggedCall] = {}
     for fact in told:
-        for index, side in enumerate(read_sides(fact.text)):
+        for index, side in enumerate(_read_sides(fact.text)):
             known = own.get(side.rank)
             if known is None or (index == 0 and side.kind) or (not known.kind and side.kind):
                 own[side.rank] = side
@@ -77,7 +96,7 @@ def _sides_differ(told: Sequence[LoggedFact]) -> Finding:
         extra=[
             Evidence(text=f"rank {rank} called {side.what}", rank=rank)
             for rank, side in sorted(own.items())
-        ][:MOST_EVIDENCE],
+        ][:MAX_EVIDENCE],
         advice="make all ranks take the same branches up to this op",
     )
 
@@ -146,7 +165,7 @@ def find_missing(facts: Facts) -> list[Finding]:
 
 
 def find_behind(facts: Facts) -> list[Finding]:
-    """Who has called fewer ops than the others of its group, or another op of the same number."""
+    """Find who has called fewer ops than the others of its group, or another op of the same number."""
     findings = []
     groups = {
         fact.group for fact in facts[FactShape.PROGRESS] + facts[FactShape.TIMEOUT] if fact.seq
@@ -218,3 +237,43 @@ def _other_op(timeouts: Sequence[LoggedFact], where: str, group: str) -> list[Fi
                 )
             ]
     return []
+
+
+@dataclass(frozen=True, slots=True)
+class _LoggedCall:
+    """What one rank is said to have called."""
+
+    rank: int
+    kind: str
+    """'' when the message does not know."""
+    seq: int
+    shape: str
+    dtype: str
+    dimensions: int | None = None
+    """Dimensions of an array whose op and sizes the message lost; -1: no array at all."""
+
+    @property
+    def what(self) -> str:
+        """'all_reduce of float[4]'."""
+        if self.kind:
+            dtype = self.dtype.lower()
+            array = f" of {dtype}[{self.shape}]" if self.shape or dtype else ""
+            return f"{self.kind}{array}"
+        if self.dimensions == -1:
+            return "an op without an array, such as a barrier"
+        return f"an op on an array of {self.dimensions} dimensions"
+
+
+def _read_sides(text: str) -> list[_LoggedCall]:
+    """Both sides of the message; [] for what is none."""
+    return [_side(*found) for found in _FINGERPRINT.findall(text)]
+
+
+def _side(rank: str, seq: str, op: str, shape: str, dtype: str) -> _LoggedCall:
+    if int(seq) == 0 and not shape and not dtype and op in _OP_TYPES:
+        length = _OP_TYPES.index(op)
+        if length == _BARE_LENGTH:
+            return _LoggedCall(int(rank), "", 0, "", "", dimensions=-1)
+        if length >= _ARRAY_LENGTH:
+            return _LoggedCall(int(rank), "", 0, "", "", dimensions=length - _ARRAY_LENGTH)
+    return _LoggedCall(int(rank), kind_of(op), int(seq), shape.strip(), dtype)

@@ -47,7 +47,7 @@ class LoggedFact:
     text: str
     """A clause in our words, or the line's own where those are clear."""
     rank: int | None = None
-    """Whom it is about or who says it; None: not known."""
+    """The rank that it is about or that says it; None: not known."""
     ranks: tuple[int, ...] = ()
     """Those it blames."""
     kind: str = ""

@@ -22,11 +22,11 @@ from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import LogLine, RankLog, Session
 
 FORMAT: Final = "logs"
-#: Of one log and one shape of message: a job in a loop prints millions alike.
-_MOST_FACTS: Final = 500
-_MOST_STREAMS: Final = 1 << 14
-_MOST_LINES: Final = 400
-_MOST_RANK: Final = 1 << 20
+#: Findings of one shape of message in one log: a job in a loop prints millions alike.
+_MAX_FACTS: Final = 500
+_MAX_STREAMS: Final = 1 << 14
+_MAX_LINES: Final = 400
+_MAX_RANK: Final = 1 << 20
 
 
 def read_logs(paths: Iterable[Path], *, root: Path) -> Session:
@@ -51,12 +51,12 @@ def facts_of_file(path: Path, root: Path) -> list[LoggedFact]:
     for line in read_lines(path, origin):
         alone = list(facts_of(line))
         blocks = streams.get(line.stream)
-        if blocks is None and len(streams) < _MOST_STREAMS:
+        if blocks is None and len(streams) < _MAX_STREAMS:
             blocks = streams[line.stream] = LogBlockReader()
         together = list(blocks.feed(line, alone)) if blocks is not None else []
         for fact in alone + together:
             counts[fact.shape] = counts.get(fact.shape, 0) + 1
-            if counts[fact.shape] <= _MOST_FACTS:
+            if counts[fact.shape] <= _MAX_FACTS:
                 found.append(fact)
     for blocks in streams.values():
         found += blocks.finish()
@@ -76,14 +76,14 @@ def add_facts(session: Session, facts: list[LoggedFact]) -> None:
     for fact in facts:
         named = (*fact.ranks, *(() if fact.rank is None else (fact.rank,)))
         for rank in named:
-            if session.format == FORMAT and 0 <= rank < _MOST_RANK:
+            if session.format == FORMAT and 0 <= rank < _MAX_RANK:
                 log = session.ranks.setdefault(rank, RankLog(rank=rank))
                 log.source = log.source or fact.line.source.rpartition(":")[0]
                 log.host = log.host or (fact.line.host if rank == fact.rank else "")
         world = fact.numbers.get("world", 0)
-        if session.format == FORMAT and world < _MOST_RANK:
+        if session.format == FORMAT and world < _MAX_RANK:
             session.world_size = max(
-                session.world_size, world, *(r + 1 for r in named if r < _MOST_RANK), 0
+                session.world_size, world, *(r + 1 for r in named if r < _MAX_RANK), 0
             )
 
 
@@ -117,7 +117,7 @@ def _lines(facts: list[LoggedFact]) -> list[LogLine]:
     kept: dict[str, LoggedLine] = {}
     for fact in facts:
         kept.setdefault(fact.line.source, fact.line)
-    chosen = list(kept.values())[:_MOST_LINES]
+    chosen = list(kept.values())[:_MAX_LINES]
     chosen.sort(key=lambda line: line.wall_ns if line.wall_ns is not None else NEVER)
     return [
         LogLine(

@@ -44,7 +44,7 @@ def find_in_facts(
         return followers
     deaths = [cause for cause in causes if cause.kind is FindingKind.DEAD_RANK]
     if len(deaths) > 1 and all(death.at_ns is not None for death in deaths):
-        # Of ranks that died by themselves, the first in time may have taken the others along.
+        # The first of ranks that died by themselves may have taken the others along.
         deaths.sort(key=lambda death: death.at_ns or 0)
         causes = deaths + [cause for cause in causes if cause not in deaths]
     root = replace(causes[0], follows=(*causes[0].follows, *followers))

@@ -23,9 +23,9 @@ from typing import BinaryIO, Final
 from distdbg.record.rank_list import read_ranks
 from distdbg.record.regular_file import open_regular
 
-MOST_LINE_NBYTES: Final = 4096
-#: Of a file, from its beginning and again up to its end.
-MOST_HALF_NBYTES: Final = 1 << 28
+MAX_LINE_NBYTES: Final = 4096
+#: Bytes read of a file, from its beginning and again up to its end.
+MAX_HALF_NBYTES: Final = 1 << 28
 
 _SECOND: Final = 10**9
 _ANSI: Final = re.compile(r"\x1b\[[0-9;]{0,16}[A-Za-z]")
@@ -69,11 +69,11 @@ _PREFIXES: Final = (
     ),
     re.compile(r"\[ {0,8}\d{1,9}\.\d{6}\] "),  # the kernel's clock since boot
 )
-_MOST_PREFIXES: Final = 6
+_MAX_PREFIXES: Final = 6
 #: '[ranks 0-2,5] text', as `distdbg run` prints what several ranks have said.
 _FOLDED: Final = re.compile(r"\[ranks ([\d,-]{1,512})\]")
 #: A line of a few bytes must not become very many.
-_MOST_FOLDED: Final = 64
+_MAX_FOLDED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +138,12 @@ def read_lines(path: Path, origin: Origin) -> Iterator[LoggedLine]:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         number = 0
-        for number, data in enumerate(_cut_lines(file, MOST_HALF_NBYTES), start=1):
+        for number, data in enumerate(_cut_lines(file, MAX_HALF_NBYTES), start=1):
             yield from to_lines(data, origin, number)
-        if size > 2 * MOST_HALF_NBYTES:
-            file.seek(size - MOST_HALF_NBYTES)
-        if size > MOST_HALF_NBYTES:
-            for data in _cut_lines(file, MOST_HALF_NBYTES):
+        if size > 2 * MAX_HALF_NBYTES:
+            file.seek(size - MAX_HALF_NBYTES)
+        if size > MAX_HALF_NBYTES:
+            for data in _cut_lines(file, MAX_HALF_NBYTES):
                 number += 1
                 yield from to_lines(data, origin, number)
 
@@ -152,13 +152,13 @@ def _cut_lines(file: BinaryIO, most: int) -> Iterator[bytes]:
     """Lines of at most 4 KiB; what is longer is passed over."""
     left = most
     while left > 0:
-        data = file.readline(MOST_LINE_NBYTES)
+        data = file.readline(MAX_LINE_NBYTES)
         if not data:
             return
         left -= len(data)
         yield data
-        while len(data) == MOST_LINE_NBYTES and not data.endswith(b"\n") and left > 0:
-            data = file.readline(MOST_LINE_NBYTES)
+        while len(data) == MAX_LINE_NBYTES and not data.endswith(b"\n") and left > 0:
+            data = file.readline(MAX_LINE_NBYTES)
             left -= len(data)
 
 
@@ -173,7 +173,7 @@ def to_lines(data: bytes, origin: Origin, number: int) -> Iterator[LoggedLine]:
     if found is None or not ranks:
         yield to_line(text, origin, number)
         return
-    for rank in ranks[:_MOST_FOLDED]:
+    for rank in ranks[:_MAX_FOLDED]:
         yield to_line(f"[rank {rank}]{text[found.end() :]}", origin, number)
 
 
@@ -187,7 +187,7 @@ def to_line(text: str, origin: Origin, number: int) -> LoggedLine:
     rank, local, host = origin.rank, origin.local_rank, ""
     wall_ns = None
     at = 0
-    for _ in range(_MOST_PREFIXES):
+    for _ in range(_MAX_PREFIXES):
         found = next((m for p in _PREFIXES if (m := p.match(text, at)) is not None), None)
         if found is None:
             break

@@ -22,7 +22,7 @@ _SPEAKER: Final = re.compile(
     r"\[(?:PG (?:ID )?(?P<pg>\d{1,9}) (?:PG GUID (?P<guid>[\w.:-]{1,64})"
     r"(?:\((?P<group>[^()\]]{1,128})\))? )?)?Rank (?P<rank>\d{1,7})\]"
 )
-_MOST_RANKS: Final = 1 << 16
+_MAX_RANKS: Final = 1 << 16
 
 Make = Callable[[LoggedLine, "re.Match[str]"], LoggedFact | None]
 
@@ -49,7 +49,7 @@ def facts_of(line: LoggedLine) -> Iterator[LoggedFact]:
 
 
 def _ranks(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in _NUMBERS.findall(text)[:_MOST_RANKS])
+    return tuple(int(number) for number in _NUMBERS.findall(text)[:_MAX_RANKS])
 
 
 def _own(line: LoggedLine, found: re.Match[str]) -> int | None:

@@ -10,7 +10,7 @@ from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.load.log_facts import FactShape, LoggedFact
 from distdbg.errors import format_ranks
 
-MOST_EVIDENCE: Final = 12
+MAX_EVIDENCE: Final = 12
 #: What the lines of a job state, by shape.
 Facts = dict[FactShape, list[LoggedFact]]
 
@@ -39,7 +39,7 @@ def make_finding(
         group=group,
         seq=seq,
         at_ns=min(times, default=None),
-        evidence=(*extra, *(_evidence(fact) for fact in _once(facts)[:MOST_EVIDENCE])),
+        evidence=(*extra, *(_evidence(fact) for fact in _once(facts)[:MAX_EVIDENCE])),
         advice=advice,
     )
 

@@ -24,9 +24,9 @@ from distdbg.errors import RecordError
 from distdbg.record.regular_file import open_regular
 
 FORMAT: Final = "ncclras"
-_MOST_NBYTES: Final = 1 << 27
-_MOST_RANK: Final = 1 << 20
-_MOST_COMMS: Final = 1 << 16
+_MAX_NBYTES: Final = 1 << 27
+_MAX_RANK: Final = 1 << 20
+_MAX_COMMS: Final = 1 << 16
 
 #: Between the end of a value and the next key or value only a comma may stand.
 _NO_COMMA: Final = re.compile(r'((?:[}\]"\d]|true|false|null)[ \t]{0,64}\r?\n[ \t]{0,256})(?=["{])')
@@ -53,7 +53,7 @@ def read_ras(path: Path) -> Session:
     name = str(path)
     try:
         with open_regular(path) as file:
-            data = file.read(_MOST_NBYTES)
+            data = file.read(_MAX_NBYTES)
     except OSError as error:
         raise RecordError(f"{name}: {error.strerror or error}", path=name) from error
     text = data.decode("utf-8", "replace")
@@ -76,7 +76,7 @@ def _read_json(session: Session, text: str, name: str) -> None:
     comms = value.get("communicators")
     if not isinstance(comms, list):
         raise RecordError(f"{name} has no communicators", path=name)
-    for number, comm in enumerate(comms[:_MOST_COMMS]):
+    for number, comm in enumerate(comms[:_MAX_COMMS]):
         if isinstance(comm, dict):
             session.said += _read_comm(session, comm, number, name)
 
@@ -205,7 +205,7 @@ def _dicts(value: object) -> list[Mapping[str, Any]]:
 
 def _rank(member: Mapping[str, Any]) -> int | None:
     rank = member.get("rank")
-    return rank if type(rank) is int and 0 <= rank < _MOST_RANK else None
+    return rank if type(rank) is int and 0 <= rank < _MAX_RANK else None
 
 
 def _host(member: Mapping[str, Any]) -> str:
@@ -218,7 +218,7 @@ def _integer(value: object) -> int:
 
 def _count(comm: Mapping[str, Any], members: list[int]) -> int:
     size = _integer(comm.get("size"))
-    return size if len(members) <= size < _MOST_RANK else len(members)
+    return size if len(members) <= size < _MAX_RANK else len(members)
 
 
 # ------------------------------------------------------------------------------- text
@@ -262,10 +262,10 @@ def _from_counts(
     most = max(count for count, _ in counts)
     total = sum(ranks for _, ranks in counts)
     ahead = sum(ranks for count, ranks in counts if count == most)
-    session.world_size = max(session.world_size, min(total, _MOST_RANK))
+    session.world_size = max(session.world_size, min(total, _MAX_RANK))
     named = [rank for count, ranks in listed.items() if count < most for rank in ranks]
     ahead_named = listed.get(most, [])
-    if len(named) != total - ahead and len(ahead_named) == ahead and total <= _MOST_RANK:
+    if len(named) != total - ahead and len(ahead_named) == ahead and total <= _MAX_RANK:
         # Those in front are listed, and nobody asked for them: the rest is behind.
         named = sorted(set(range(total)) - set(ahead_named))
     is_named = len(named) == total - ahead

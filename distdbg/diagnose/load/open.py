@@ -29,13 +29,13 @@ from distdbg.diagnose.session import Session
 from distdbg.errors import RecordError, UsageError
 from distdbg.record.regular_file import open_regular
 
-_MOST_DEPTH: Final = 12
-_MOST_FILES: Final = 100_000
-#: Of dumps; of more, the files are read twice.
-_MOST_IN_MEMORY: Final = 32
+_MAX_DEPTH: Final = 12
+_MAX_FILES: Final = 100_000
+#: Dumps kept in memory; with more, the files are read twice.
+_MAX_IN_MEMORY: Final = 32
 _HEAD_NBYTES: Final = 65536
-#: Of a head: more of these than text has, and the file is none.
-_MOST_CONTROL: Final = 0.05
+#: Share of control characters in a head: with more, the file is no text.
+_MAX_CONTROL: Final = 0.05
 
 AnyPath = str | os.PathLike[str]
 
@@ -173,7 +173,7 @@ def _join(found: _Found, root: Path, ranks: Mapping[Path, int], lacks: list[str]
     for path in found.dumps:
         try:
             read = torch_dump.read_dumps(path, rank=ranks.get(path))
-            if len(read) == 1 and len(found.dumps) > _MOST_IN_MEMORY:
+            if len(read) == 1 and len(found.dumps) > _MAX_IN_MEMORY:
                 read[0].lighten()
             dumps += read
         except RecordError as error:
@@ -209,7 +209,7 @@ def _add_logs(session: Session, logs: Sequence[Path], root: Path, lacks: list[st
 
 def _files(paths: Sequence[Path], lacks: list[str]) -> Iterator[Path]:
     """Every regular file below, in order; the paths themselves may be links."""
-    left = _MOST_FILES
+    left = _MAX_FILES
     for path in paths:
         if not path.is_dir():
             yield path
@@ -217,11 +217,11 @@ def _files(paths: Sequence[Path], lacks: list[str]) -> Iterator[Path]:
         for folder, folders, names in os.walk(path):
             depth = len(Path(folder).parts) - len(path.parts)
             folders.sort()
-            if depth >= _MOST_DEPTH:
+            if depth >= _MAX_DEPTH:
                 folders.clear()
             for name in sorted(names):
                 if left <= 0:
-                    lacks.append(f"{path} has more than {_MOST_FILES} files: the rest was not read")
+                    lacks.append(f"{path} has more than {_MAX_FILES} files: the rest was not read")
                     return
                 left -= 1
                 if not name.startswith("."):
@@ -229,7 +229,7 @@ def _files(paths: Sequence[Path], lacks: list[str]) -> Iterator[Path]:
 
 
 def _sort_of(path: Path) -> _Sort:
-    """By the first bytes. OSError when it is no file, or cannot be read."""
+    """Tell the format by the first bytes. OSError when it is no file, or cannot be read."""
     with open_regular(path) as file:
         head = file.read(_HEAD_NBYTES)
     if ncclras.looks_like_ras(head):
@@ -239,4 +239,4 @@ def _sort_of(path: Path) -> _Sort:
     if not head:
         return _Sort.OTHER
     control = sum(head.count(bytes([c])) for c in (0, 1, 2, 3, 4, 5, 6, 14, 15, 16, 255))
-    return _Sort.OTHER if control > _MOST_CONTROL * len(head) else _Sort.LOG
+    return _Sort.OTHER if control > _MAX_CONTROL * len(head) else _Sort.LOG

@@ -16,8 +16,8 @@ from distdbg.diagnose.finding import Finding, FindingKind, Severity, Verdict
 from distdbg.diagnose.verdict_document import read_verdict
 from distdbg.record.folders import VERDICT_NAME
 
-_MOST_NBYTES: Final = 1 << 26
-_MOST_EACH: Final = 1 << 10
+_MAX_NBYTES: Final = 1 << 26
+_MAX_EACH: Final = 1 << 10
 
 
 def read_proofs(folders: Iterable[Path]) -> list[Finding]:
@@ -33,8 +33,8 @@ def load_verdict(folder: Path) -> Verdict | None:
     """What an agent has left in the folder of one start; None where there is none, or it cannot be read."""
     try:
         with open(folder / VERDICT_NAME, "rb") as file:
-            text = file.read(_MOST_NBYTES + 1)
-        return read_verdict(json.loads(text)) if len(text) <= _MOST_NBYTES else None
+            text = file.read(_MAX_NBYTES + 1)
+        return read_verdict(json.loads(text)) if len(text) <= _MAX_NBYTES else None
     except (OSError, ValueError, RecursionError):
         return None
 
@@ -45,11 +45,9 @@ def _deadlocks(verdict: Verdict | None) -> list[Finding]:
             one,
             severity=Severity.ERROR,
             evidence=tuple(
-                replace(fact, source=VERDICT_NAME)
-                for fact in one.evidence[:_MOST_EACH]
-                if fact.text
+                replace(fact, source=VERDICT_NAME) for fact in one.evidence[:_MAX_EACH] if fact.text
             ),
-            edges=one.edges[:_MOST_EACH],
+            edges=one.edges[:_MAX_EACH],
             follows=(),
         )
         for one in (verdict.findings if verdict is not None else ())

@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 from distdbg.errors import RecordError
 
 #: A larger file is not read. A full ring of torch's with all its stacks has some 3 MB.
-MOST_PICKLE_NBYTES: Final = 2**28
+MAX_PICKLE_NBYTES: Final = 2**28
 
 #: Opcodes that take no more bytes than written here. A memo index has at most 22 bits.
 _PLAIN: Final = re.compile(

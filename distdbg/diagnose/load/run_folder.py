@@ -18,10 +18,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from distdbg.diagnose.load.clocks import find_offsets
-from distdbg.diagnose.load.kept_output import add_kept_output
-from distdbg.diagnose.load.left_stacks import add_left_stacks
+from distdbg.diagnose.load.kept_output import add_kept_output, error_files
 from distdbg.diagnose.load.proof import read_proofs
 from distdbg.diagnose.load.rank_file import RankFile, read_rank
 from distdbg.diagnose.load.tables import Tables
@@ -35,14 +35,23 @@ from distdbg.diagnose.load.witnesses import (
 )
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Activity, RankLog, Session
+from distdbg.diagnose.wording import say_site, short_site
 from distdbg.errors import RecordError, UsageError, format_ranks
 from distdbg.record.ends import RankEnd
+from distdbg.record.error_file import ErrorFacts, read_error_file
 from distdbg.record.folders import SUFFIX, attempt_number, attempts, is_live
-from distdbg.record.format import MAGIC
+from distdbg.record.format import MAGIC, Exit
 from distdbg.record.join_calls import JoinCall
+from distdbg.record.observations import dead_child_in
+from distdbg.record.printed_stack import own_frame, read_stack
 from distdbg.record.rank_words import read_boot_id
 from distdbg.record.reader import RecordFile
+from distdbg.record.stack_file import read_crash
 from distdbg.record.stop_order import read_stop_order
+
+_CRASHES: Final = ("signal",)
+_STDERR: Final = "stderr.log"
+
 
 AnyPath = str | os.PathLike[str]
 
@@ -113,13 +122,13 @@ def load_runs(paths: Sequence[AnyPath], *, attempt: int | None = None) -> Sessio
 
 
 def _stop_order(folders: Iterable[Path]) -> str:
-    """Who asked for the end of the run; the order is in the run's folder, not in that of a start."""
+    """Return who asked for the end of the run; the order is in the run's folder, not in that of a start."""
     names = (read_stop_order(each) for folder in folders for each in (folder, folder.parent))
     return next(filter(None, names), "")
 
 
 def group_runs(paths: Sequence[AnyPath]) -> list[list[Path]]:
-    """Those of one start of one run together, in their order: what each host has left of it."""
+    """Group the folders of one start of one run, in their order: what each host has left of it."""
     groups: dict[tuple[str | Path, int | None], list[Path]] = {}
     for given in paths:
         path = Path(given)
@@ -129,7 +138,7 @@ def group_runs(paths: Sequence[AnyPath]) -> list[list[Path]]:
 
 
 def run_name(path: Path) -> str:
-    """By the first record that can be read; ''."""
+    """Return the name in the first record that can be read; ''."""
     try:
         records = [record for place in find_places(path) for record in place.records]
     except RecordError:
@@ -386,3 +395,54 @@ def _say_what_is_missing(session: Session, files: dict[int, RankFile]) -> None:
 def _ranks(ranks: Iterable[int]) -> str:
     ranks = list(ranks)
     return f"rank{'s' if len(ranks) > 1 else ''} {format_ranks(ranks)}"
+
+
+def add_left_stacks(session: Session, folders: Sequence[Path]) -> None:
+    """Fill `RankLog.left_stack` of those that raised or crashed."""
+    raised = {rank for rank, log in session.ranks.items() if log.exit is Exit.RAISED}
+    silent = {rank for rank, log in session.ranks.items() if _is_silent(log)}
+    for path in error_files(folders, session.attempt) if raised or silent else ():
+        facts = read_error_file(path)
+        if facts is None or facts.rank is None or facts.rank not in raised | silent:
+            continue
+        log = session.ranks[facts.rank]
+        if facts.rank in silent:
+            _take_over(facts, log)
+        if log.exit is Exit.RAISED and _is_of(facts, log):
+            log.left_stack, log.left_values = read_stack(facts.traceback), facts.values
+            log.exit_notes, log.exit_hint = facts.notes, log.exit_hint or facts.hint or ""
+    for rank, log in session.ranks.items():
+        if log.end is None or log.end.cause not in _CRASHES or log.exit is Exit.RAISED:
+            continue
+        texts = [read_crash(folder, rank) for folder in folders]
+        if log.activity is not None and dead_child_in(log.activity.why):
+            # The dump is of that process, which has the stderr of its parent.
+            log.child_stack = read_stack(next(filter(None, texts), ""))
+            continue
+        printed = [
+            one.text for one in session.lines if one.rank == rank and one.source.startswith(_STDERR)
+        ]
+        log.left_stack = read_stack(next(filter(None, texts), "\n".join(printed)))
+
+
+def _is_silent(log: RankLog) -> bool:
+    """Whether it failed by itself and has no record that says why: before it had a group, say."""
+    return log.exit is None and log.end is not None and log.end.cause == "exited" and log.has_failed
+
+
+def _take_over(facts: ErrorFacts, log: RankLog) -> None:
+    """What the rank said to its launcher, as if it stood in a record."""
+    assert log.end is not None
+    if facts.pid not in (None, log.end.pid):
+        return  # of another start
+    own = own_frame(read_stack(facts.traceback))
+    log.exit, log.exit_what = Exit.RAISED, facts.first_line
+    log.exit_where = "" if own is None else str(own)
+    log.exit_hint = facts.hint or ""
+
+
+def _is_of(facts: ErrorFacts, log: RankLog) -> bool:
+    """Whether the traceback ends where the record says that the rank raised."""
+    lines = [say_site(frame).partition(" (")[0] for frame in read_stack(facts.traceback)]
+    where = short_site(log.exit_where).partition(" (")[0]
+    return not where or where in lines

@@ -17,16 +17,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from distdbg.diagnose.load.restricted_pickle import MOST_PICKLE_NBYTES, read_plain
+from distdbg.diagnose.load.restricted_pickle import MAX_PICKLE_NBYTES, read_plain
 from distdbg.diagnose.load.torch_names import rank_of_file
 from distdbg.errors import RecordError
 from distdbg.record.regular_file import open_regular
 
-#: Of one rank; torch keeps 2,000 unless told otherwise. The newest are taken.
-MOST_ENTRIES: Final = 1 << 18
-MOST_RANK: Final = 1 << 24
+#: Entries of one rank; torch keeps 2,000 by default. The newest are taken.
+MAX_ENTRIES: Final = 1 << 18
+MAX_RANK: Final = 1 << 24
 #: In the year 2116.
-MOST_WALL_NS: Final = 1 << 62
+MAX_WALL_NS: Final = 1 << 62
 _KEYS: Final = frozenset(("entries", "pg_config", "pg_status", "nccl_comm_state"))
 _RANK_KEY: Final = re.compile(r"\D{0,32}(\d{1,7})")
 
@@ -82,12 +82,12 @@ def read_dumps(path: Path, *, rank: int | None = None) -> list[Dump]:
     try:
         with open_regular(path) as file:
             written_ns = os.fstat(file.fileno()).st_mtime_ns
-            data = file.read(MOST_PICKLE_NBYTES + 1)
+            data = file.read(MAX_PICKLE_NBYTES + 1)
     except OSError as error:
         raise RecordError(f"{name}: {error.strerror or error}", path=name) from error
-    if len(data) > MOST_PICKLE_NBYTES:
+    if len(data) > MAX_PICKLE_NBYTES:
         raise RecordError(
-            f"{name} is larger than {MOST_PICKLE_NBYTES >> 20} MiB: too large for a dump",
+            f"{name} is larger than {MAX_PICKLE_NBYTES >> 20} MiB: too large for a dump",
             path=name,
         )
     value = read_plain(data, name) if data[:1] == b"\x80" else _read_json(data, name)
@@ -111,7 +111,7 @@ def _read_json(data: bytes, name: str) -> object:
 def _dumps(value: object, name: str, rank: int | None) -> Iterator[Dump]:
     if isinstance(value, dict) and _KEYS & value.keys():
         own = rank if rank is not None else integer(value.get("rank"), -1)
-        if not 0 <= own <= MOST_RANK:
+        if not 0 <= own <= MAX_RANK:
             raise RecordError(
                 f"{name} does not have its rank",
                 path=name,
@@ -122,7 +122,7 @@ def _dumps(value: object, name: str, rank: int | None) -> Iterator[Dump]:
         # The first versions wrote the entries and nothing else.
         yield from _dumps({"entries": value}, name, rank)
     elif isinstance(value, list):
-        for index, item in enumerate(value[:MOST_RANK]):
+        for index, item in enumerate(value[:MAX_RANK]):
             if isinstance(item, dict) and _KEYS & item.keys():
                 yield from _dumps(item, name, integer(item.get("rank"), index))
     elif isinstance(value, dict):
@@ -148,7 +148,7 @@ def _dump(value: dict[str, Any], name: str, rank: int) -> Dump:
     given = value.get("entries", [])
     if not isinstance(given, list):
         raise RecordError(f"{name} has entries that are no list", path=name)
-    left_out = max(0, len(given) - MOST_ENTRIES)
+    left_out = max(0, len(given) - MAX_ENTRIES)
     entries = [entry for entry in given[left_out:] if isinstance(entry, dict)]
     return Dump(
         rank=rank,
@@ -197,4 +197,4 @@ def created_ns(entry: Entry) -> int:
 def wall_ns(value: object, unit_ns: int = 1) -> int:
     """A wall time; 0 for what is none, and where nobody wrote it down."""
     found = integer(value, 0) * unit_ns
-    return found if 0 < found < MOST_WALL_NS else 0
+    return found if 0 < found < MAX_WALL_NS else 0

@@ -37,11 +37,11 @@ from distdbg.record.entries import KIND_LABELS, RecordedFrame
 from distdbg.record.format import Flag, Status
 
 FORMAT: Final = "torch flight recorder"
-_MOST_FRAMES: Final = 64
+_MAX_FRAMES: Final = 64
 #: An op of gloo that was called so shortly before its rank dumped may have ended.
 _YOUNG_NS: Final = 10**9
-_MOST_WAITS: Final = 256
-_MOST_TIMEOUT_MS: Final = 7 * 24 * 3600 * 1000
+_MAX_WAITS: Final = 256
+_MAX_TIMEOUT_MS: Final = 7 * 24 * 3600 * 1000
 #: Files of functions around torch's that say nothing of who called.
 _WRAPPERS: Final = frozenset(("typing_extensions.py", "contextlib.py", "functools.py"))
 #: Kinds that end nowhere before all members have come.
@@ -49,7 +49,7 @@ _NEED_ALL: Final = frozenset(
     KIND_LABELS.index(kind)
     for kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 )
-_MOST_INT: Final = 2**31 - 1
+_MAX_INT: Final = 2**31 - 1
 
 
 def read_torch_dumps(paths: Iterable[Path], *, ranks: Mapping[Path, int] | None = None) -> Session:
@@ -284,13 +284,13 @@ class _Builder:
 
     def _peer(self, entry: Entry, name: OpName, group: int) -> int:
         if OF_GROUP in entry:
-            return min(integer(entry.get("peer"), NONE), _MOST_INT)
+            return min(integer(entry.get("peer"), NONE), _MAX_INT)
         end = name.to_group_rank if name.kind == "send" else name.from_group_rank
         if end is None:
             return NONE
         ranks = self._groups.infos[group].ranks
         if not ranks:
-            return min(end, _MOST_INT)
+            return min(end, _MAX_INT)
         return ranks[end] if end < len(ranks) else NONE
 
     def _stack(self, entry: Entry) -> int:
@@ -300,7 +300,7 @@ class _Builder:
         index = self._stack_lists.get(id(given))
         if index is None:
             frames = tuple(
-                self._frame(frame) for frame in given[:_MOST_FRAMES] if isinstance(frame, dict)
+                self._frame(frame) for frame in given[:_MAX_FRAMES] if isinstance(frame, dict)
             )
             index = self._stack_lists[id(given)] = self._stack_index(_from_call_site(frames))
         return index
@@ -367,14 +367,14 @@ class _Builder:
                     since_ns=ops.issued_ns[at],
                     stack=ops.stack[at],
                 )
-                for at in waited[:_MOST_WAITS]
+                for at in waited[:_MAX_WAITS]
             )
 
 
 def _seen_ns(dump: Dump, entries: Sequence[Entry], log: RankLog) -> int:
     """When the rank was in this state: when the file was written, unless it was copied since."""
     timeouts = [integer(entry.get("timeout_ms"), 0) for entry in entries[-64:]]
-    latest = log.heartbeat_ns + 2 * 10**6 * min(max(timeouts, default=0), _MOST_TIMEOUT_MS)
+    latest = log.heartbeat_ns + 2 * 10**6 * min(max(timeouts, default=0), _MAX_TIMEOUT_MS)
     return dump.written_ns if log.heartbeat_ns < dump.written_ns <= latest else log.heartbeat_ns
 
 

@@ -40,10 +40,10 @@ EXTRA_KEYS: Final = frozenset(
     ("reduce_op", "root", "input_splits", "output_splits", "strides", "tag")
 )
 #: How much of a list of shapes is kept; a longer one has a hash of the whole.
-_MOST_SHOWN: Final = 64
-_MOST_SHAPES: Final = 4096
-_MOST_DIMENSIONS: Final = 64
-_MOST_QUICK: Final = 16
+_MAX_SHOWN: Final = 64
+_MAX_SHAPES: Final = 4096
+_MAX_DIMENSIONS: Final = 64
+_MAX_QUICK: Final = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,8 +115,8 @@ class Forms:
             output_dtype=_dtype(parts, "output_dtypes"),
             reduce_op=text(entry.get("reduce_op")),
             root=integer(entry.get("root"), -1),
-            input_splits=self._shape(entry.get("input_splits"), _MOST_SHAPES),
-            output_splits=self._shape(entry.get("output_splits"), _MOST_SHAPES),
+            input_splits=self._shape(entry.get("input_splits"), _MAX_SHAPES),
+            output_splits=self._shape(entry.get("output_splits"), _MAX_SHAPES),
             strides=self._all_shapes(parts, "strides"),
         )
 
@@ -126,9 +126,9 @@ class Forms:
         shapes: list[Shape] = []
         for part in parts:
             shapes += self._list(part.get(key)).items
-            if len(shapes) > _MOST_SHAPES:
+            if len(shapes) > _MAX_SHAPES:
                 break
-        return self._one(tuple(shapes[:_MOST_SHAPES]))
+        return self._one(tuple(shapes[:_MAX_SHAPES]))
 
     def _list(self, value: object) -> _Shapes:
         """[[4], [2, 3]]; what is none of it is left out."""
@@ -138,8 +138,8 @@ class Forms:
         if found is None:
             found = self._lists[id(value)] = self._one(
                 tuple(
-                    self._shape(shape, _MOST_DIMENSIONS)
-                    for shape in value[:_MOST_SHAPES]
+                    self._shape(shape, _MAX_DIMENSIONS)
+                    for shape in value[:_MAX_SHAPES]
                     if isinstance(shape, (list, tuple))
                 )
             )
@@ -169,7 +169,7 @@ def _quick_key(name: OpName, parts: Sequence[Entry]) -> tuple[object, ...] | Non
             return None
         only = value[0]
         if type(only) is list:
-            if len(only) > _MOST_QUICK or any(type(length) is not int for length in only):
+            if len(only) > _MAX_QUICK or any(type(length) is not int for length in only):
                 return None
             key.append(tuple(only))
         elif type(only) is str:
@@ -243,15 +243,15 @@ def _dtype_to_compare(facts: _Facts) -> str:
 
 def _dtype(parts: Sequence[Entry], key: str) -> str:
     named: set[str] = set()
-    for part in parts[:_MOST_SHAPES]:
+    for part in parts[:_MAX_SHAPES]:
         given: Any = part.get(key)
         if isinstance(given, (list, tuple)):
-            words = (text(word) for word in given[:_MOST_SHOWN])
+            words = (text(word) for word in given[:_MAX_SHOWN])
             named.update(_DTYPES.get(word, word.lower()) for word in words)
     return "+".join(sorted(named))[:64]
 
 
 def _listing(items: tuple[Item, ...]) -> Listing[Item]:
-    if len(items) <= _MOST_SHOWN:
+    if len(items) <= _MAX_SHOWN:
         return Listing(items, len(items))
-    return Listing(items[:_MOST_SHOWN], len(items), hash_list(items))
+    return Listing(items[:_MAX_SHOWN], len(items), hash_list(items))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from distdbg.diagnose.load.torch_dump import MOST_RANK, Dump, Entry, text
+from distdbg.diagnose.load.torch_dump import MAX_RANK, Dump, Entry, text
 from distdbg.diagnose.session import GroupInfo
 
 #: torch's descriptions that describe nothing.
@@ -20,7 +20,7 @@ _DEFAULT: Final = "default_pg"
 #: its own for each direction.
 OF_GROUP: Final = "of_group"
 _NUMBER: Final = re.compile(r"\d{1,8}")
-_MOST_RANKS_TEXT: Final = 1 << 23
+_MAX_RANKS_TEXT: Final = 1 << 23
 
 Ranks = tuple[int, ...]
 
@@ -93,12 +93,12 @@ class TorchGroups:
 
     def _parse(self, ranks: object) -> Ranks:
         if isinstance(ranks, (list, tuple)):
-            return tuple(r for r in ranks if type(r) is int and 0 <= r <= MOST_RANK)
-        if not isinstance(ranks, str) or len(ranks) > _MOST_RANKS_TEXT:
+            return tuple(r for r in ranks if type(r) is int and 0 <= r <= MAX_RANK)
+        if not isinstance(ranks, str) or len(ranks) > _MAX_RANKS_TEXT:
             return ()
         if ranks not in self._parsed:
             found = (int(number) for number in _NUMBER.findall(ranks))
-            self._parsed[ranks] = tuple(rank for rank in found if rank <= MOST_RANK)
+            self._parsed[ranks] = tuple(rank for rank in found if rank <= MAX_RANK)
         return self._parsed[ranks]
 
     def _count_world(self, dumps: Sequence[Dump]) -> int:

@@ -57,7 +57,7 @@ class OpName:
     """As torch has it, without the backend: '_all_gather_base', 'send'."""
     kind: str
     number: int
-    """Of the kind; OTHER_KIND."""
+    """The number of the kind; OTHER_KIND."""
     is_batch_end: bool = False
     from_group_rank: int | None = None
     to_group_rank: int | None = None

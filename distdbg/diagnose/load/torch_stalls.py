@@ -16,7 +16,7 @@ from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_ranks
 from distdbg.record.format import Flag
 
-_MOST_SAID: Final = 8
+_MAX_SAID: Final = 8
 
 
 def find_stalls(session: Session, started: Mapping[int, set[int]]) -> list[Finding]:
@@ -65,7 +65,7 @@ def _stall(
     begun = sorted(rank for rank, op in waiting.items() if op.at in started.get(rank, ()))
     queued = sorted(waiting.keys() - set(begun))
     evidence = [
-        _evidence(session, waiting[rank], rank in begun) for rank in sorted(waiting)[:_MOST_SAID]
+        _evidence(session, waiting[rank], rank in begun) for rank in sorted(waiting)[:_MAX_SAID]
     ]
     if begun and queued:
         what = (
@@ -73,7 +73,7 @@ def _stall(
             f"those of {say_ranks(queued)} have not"
         )
         evidence += [
-            fact for rank in queued[:_MOST_SAID] for fact in _in_the_way(session, waiting[rank])
+            fact for rank in queued[:_MAX_SAID] for fact in _in_the_way(session, waiting[rank])
         ]
         advice = (
             f"see what the device of rank {queued[0]} runs before it: py-spy and nvidia-smi there"

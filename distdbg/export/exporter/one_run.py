@@ -6,15 +6,12 @@ of several hosts, played on this one or copied to it: each host is one collected
 
 from __future__ import annotations
 
-import os
-import platform
 import select
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from distdbg import __version__
 from distdbg.client.feed.connections import is_folder_over
 from distdbg.client.feed.final import final_verdict
 from distdbg.control.page import read_page
@@ -22,17 +19,16 @@ from distdbg.errors import RecordError
 from distdbg.export.metrics.collect import collect
 from distdbg.export.metrics.finding_counts import FindingCounts
 from distdbg.export.metrics.model import Metrics
-from distdbg.export.metrics.rank_facts import RankReader
-from distdbg.export.metrics.samples import AgentFacts, HostFacts, JobFacts
+from distdbg.export.metrics.rank_facts import RankReader, read_agent_facts
+from distdbg.export.metrics.samples import HostFacts, JobFacts
 from distdbg.export.metrics.totals import Accumulator, JobHistograms
 from distdbg.follow.process_ends import Life
-from distdbg.follow.processes import read_stat
 from distdbg.follow.roster import Roster
 from distdbg.record.ends import read_ends
 from distdbg.record.folders import SUFFIX, attempt_number, attempts
 from distdbg.record.reader import RecordFile
 
-_MOST_HOSTS: Final = 1024
+_MAX_HOSTS: Final = 1024
 
 
 @dataclass(slots=True)
@@ -65,7 +61,7 @@ class RunMeter:
         self._findings = FindingCounts()
         self._attempt: Path | None = None
         self._names: frozenset[str] = frozenset()
-        """Of the records whose headers are known."""
+        """The names of the records whose headers are known."""
         self._collect_s = 0.0
         self._final: tuple[Metrics, ...] | None = None
 
@@ -133,7 +129,7 @@ class RunMeter:
             restarts=attempt_number(folder) or 0,
             findings_now=dict(self._findings.now),
             findings_total=dict(self._findings.total),
-            blamed=self._findings.blamed,
+            causes=self._findings.causes,
             is_clock_held=not is_over and any(_is_held(folder, one.host) for one in facts),
             histograms=self._sums.sum(),
         )
@@ -149,7 +145,7 @@ class RunMeter:
         now_ns = time.monotonic_ns()
         self._findings.take(number, final_verdict(folder))
         ends = list(read_ends(folder)) if is_over else []
-        agent = self._agent()
+        agent = read_agent_facts(began_s=self._began_s, collect_s=self._collect_s, hosts_missing=0)
         found = []
         for name, host in self._hosts.items():
             roster = host.roster
@@ -179,24 +175,12 @@ class RunMeter:
                 names -= {str(path)}  # not whole yet
                 continue
             self.run = header.run or self.run
-            if header.host not in self._hosts and len(self._hosts) >= _MOST_HOSTS:
+            if header.host not in self._hosts and len(self._hosts) >= _MAX_HOSTS:
                 continue
             host = self._hosts.setdefault(header.host, _Host())
             if host.roster is None:
                 host.roster = _open(folder, header.host, number, host.lives)
         self._names = names
-
-    def _agent(self) -> AgentFacts:
-        stat = read_stat(os.getpid())
-        return AgentFacts(
-            version=__version__,
-            python=platform.python_version(),
-            began_s=self._began_s,
-            cpu_s=time.process_time(),
-            rss_nbytes=stat.rss_nbytes if stat is not None else None,
-            collect_s=self._collect_s,
-            hosts_missing=0,
-        )
 
 
 def _open(folder: Path, host: str, number: int, lives: dict[int, Life]) -> Roster:

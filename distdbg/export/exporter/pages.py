@@ -7,18 +7,17 @@ from pathlib import Path
 
 from distdbg.export.exporter.runs import Runs
 from distdbg.export.http.pages import JSON, PageAnswer, make_index, text_answer
-from distdbg.export.http.sd import MetricsTarget, join_address, write_targets
+from distdbg.export.http.sd import MetricsTarget, write_targets
 from distdbg.export.http.server import Server
 from distdbg.export.metrics.negotiate import negotiate
 from distdbg.export.outlets.serving import ANY, LINKS, make_gate, open_web_guard
 from distdbg.export.outlets.targets import Neighbours
+from distdbg.launch.endpoint import join_endpoint
 from distdbg.launch.exports import ExportOptions
 from distdbg.record.host import host_name
 
 
 class MetricsExporter:
-    """Serves until it is closed."""
-
     def __init__(self, folders: Sequence[Path], exports: ExportOptions) -> None:
         """OSError when it cannot listen there."""
         assert exports.listen is not None
@@ -40,7 +39,7 @@ class MetricsExporter:
             self.close()
             raise
         self._host = host_name()
-        self.address = join_address(self._host if host in ANY else host, port)
+        self.address = join_endpoint(self._host if host in ANY else host, port)
         self._server.start()
         self._neighbours.start()
 

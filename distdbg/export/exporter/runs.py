@@ -20,8 +20,8 @@ from distdbg.export.metrics.model import Metrics
 from distdbg.export.outlets.targets import Neighbours
 from distdbg.record.folders import list_runs
 
-#: Of those that are over; the oldest is served no more when another one ends.
-MOST_OVER: Final = 16
+#: Runs that are over: the oldest is served no more when another one ends.
+MAX_OVER: Final = 16
 #: For how long what was collected is given to others as well, and who may wait for it how long.
 _KEPT_S: Final = 0.5
 _PATIENCE_S: Final = 8.0
@@ -42,7 +42,7 @@ class Runs:
         self._kept: tuple[float, list[Metrics]] | None = None
 
     def metrics(self) -> list[Metrics] | None:
-        """By run, one set for each host; None when that takes too long."""
+        """The metrics by run, one set for each host; None when that takes too long."""
         if not self._lock.acquire(timeout=_PATIENCE_S):
             return None
         try:
@@ -90,4 +90,4 @@ class Runs:
                 over.append(folder)
             elif folder.name not in served:
                 alive.append(folder)
-        return [*over[-MOST_OVER:], *alive]
+        return [*over[-MAX_OVER:], *alive]

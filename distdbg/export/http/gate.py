@@ -1,4 +1,4 @@
-"""Who may read: processes of this host whose user is known, and whoever has the token. Pure.
+"""Decides who may read: processes of this host whose user is known, and whoever has the token. Pure.
 
     loopback address   whose connection it is: the job's own user, root, one that is named; or the token
     any other          the token alone
@@ -23,11 +23,9 @@ _ROOT: Final = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessGate:
-    """The rules of one server."""
-
     own_uid: int
     uids: frozenset[int] = frozenset()
-    """Of others that may read over a loopback address."""
+    """Other users that may read over a loopback address."""
     token: bytes = b""
     """Empty: nobody comes in by one."""
     token_name: str = "DISTDBG_METRICS_TOKEN_FILE"
@@ -62,7 +60,7 @@ class AccessGate:
 
 
 def find_uids(names: Collection[str], uid_of: dict[str, int]) -> frozenset[int]:
-    """Of users by name or number; those that this host does not have are left out."""
+    """The uids of users by name or number; those that this host does not have are left out."""
     found = (uid_of.get(name, int(name) if name.isdecimal() else None) for name in names)
     return frozenset(uid for uid in found if uid is not None)
 

@@ -10,14 +10,15 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPSConnection
+from typing import Any
 
 #: As much of an answer as is read; what matters of one is short.
-MOST_ANSWER_NBYTES = 1 << 16
+MAX_ANSWER_NBYTES = 1 << 16
 
 
 class RequestTimer:
-    """Of one request after the other; a connection gives it its socket before it reads the answer."""
+    """Times one request after the other; a connection gives it its socket before it reads the answer."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -55,21 +56,17 @@ class RequestTimer:
                     self._socket.shutdown(socket.SHUT_RDWR)
 
 
-class WatchedConnection(HTTPConnection):
-    """Its socket is its watch's, also when it lets go of it because the answer says `Connection: close`."""
+class Watched:
+    """A connection whose socket its watch holds, also when it lets go of it for `Connection: close`."""
 
     watch: RequestTimer
 
-    def getresponse(self) -> HTTPResponse:
-        self.watch.holds(self.sock)
-        return super().getresponse()
+    def getresponse(self) -> Any:
+        self.watch.holds(getattr(self, "sock", None))
+        return super().getresponse()  # type: ignore[misc]  # of the connection beside it
 
 
-class WatchedSecureConnection(HTTPSConnection):
-    """The same over TLS."""
+class WatchedConnection(Watched, HTTPConnection): ...
 
-    watch: RequestTimer
 
-    def getresponse(self) -> HTTPResponse:
-        self.watch.holds(self.sock)
-        return super().getresponse()
+class WatchedSecureConnection(Watched, HTTPSConnection): ...

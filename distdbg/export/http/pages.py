@@ -15,8 +15,6 @@ _WORTH_ZIPPING: Final = 4096
 
 
 class PageAnswer(NamedTuple):
-    """One page, made."""
-
     body: bytes
     content_type: str = TEXT
     status: int = 200
@@ -38,7 +36,6 @@ def make_index(title: str, links: Mapping[str, str]) -> PageAnswer:
 
 
 def text_answer(status: int, line: str) -> PageAnswer:
-    """One line."""
     return PageAnswer(f"{line}\n".encode(), TEXT, status)
 
 

@@ -1,4 +1,4 @@
-"""Whose a TCP connection within this host is: the kernel's tables say which user has its other end."""
+"""The user at the other end of a TCP connection within this host, by the kernel's tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 #: What is read of a table at a time, and at most: a host may have very many connections.
 _CHUNK_NBYTES: Final = 1 << 16
-_MOST_NBYTES: Final = 32 << 20
+_MAX_NBYTES: Final = 32 << 20
 _UID, _INODE = 7, 9
 
 
@@ -26,7 +26,7 @@ def is_local(address: str) -> bool:
 
 
 class Ends(NamedTuple):
-    """Of a connection, as its server sees it."""
+    """Both ends of a connection, as its server sees it."""
 
     own: Any
     peer: Any
@@ -66,7 +66,7 @@ def uid_of_peer(ends: Ends) -> int | None:
 
 
 def find_uid(text: str, pair: str) -> int | None:
-    """In a table as the kernel writes it; `pair`: the ends as in a line of it."""
+    """Find a connection in the kernel's table; `pair`: the ends as in a line of it."""
     at = text.find(f" {pair} ")
     if at < 0:
         return None
@@ -84,7 +84,7 @@ def _find(path: str, pair: str) -> int | None:
         return None
     rest, seen = "", 0
     try:
-        while seen < _MOST_NBYTES and (data := os.read(fd, _CHUNK_NBYTES)):
+        while seen < _MAX_NBYTES and (data := os.read(fd, _CHUNK_NBYTES)):
             seen += len(data)
             text = rest + data.decode("ascii", "replace")
             end = text.rfind("\n") + 1
@@ -100,7 +100,7 @@ def _find(path: str, pair: str) -> int | None:
 
 
 def _hex(address: str, port: int, family: int) -> str:
-    """As the tables write it: words of 32 bits in the order of this machine."""
+    """Write an address as the tables do: words of 32 bits in the order of this machine."""
     packed = socket.inet_pton(family, address.partition("%")[0])
     count = len(packed) // 4
     words = struct.unpack(f"{'<' if sys.byteorder == 'little' else '>'}{count}I", packed)

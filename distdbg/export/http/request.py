@@ -42,7 +42,7 @@ class HttpConnection:
         self.is_let_in = False
         """Whether it may read, and has a place."""
         self.came = self.since = time.monotonic()
-        """Of the last that has happened: it came, a request was read, an answer written."""
+        """When something happened last: it came, a request was read, an answer written."""
         self.is_idle = False
         """Whether it has had an answer and asked nothing more."""
         self.has_asked = False

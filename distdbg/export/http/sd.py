@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 
 class MetricsTarget(NamedTuple):
-    """One place with metrics."""
-
     address: str
     """'127.0.0.1:9400'."""
     run: str
@@ -38,8 +36,3 @@ def write_targets(targets: Iterable[MetricsTarget], scheme: str = "http") -> byt
         for target in sorted(set(targets), key=lambda one: (one.run, one.host, one.address))
     ]
     return json.dumps(found, indent=1).encode() + b"\n"
-
-
-def join_address(host: str, port: int) -> str:
-    """'10.0.0.5:9400', '[::1]:9400'."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

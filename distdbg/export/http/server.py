@@ -24,10 +24,10 @@ from distdbg.export.http.peers import Ends
 from distdbg.export.http.request import PATIENCE_S, HttpConnection
 from distdbg.secure.guard import Guard
 
-#: Of who may read.
-MOST_CONNECTIONS: Final = 8
-#: Of whom that is not known, or who may not. A scraper asks at once.
-MOST_UNKNOWN: Final = 16
+#: Connections of clients that may read.
+MAX_CONNECTIONS: Final = 8
+#: Connections of clients that may not, or of which that is not known yet. A scraper asks at once.
+MAX_UNKNOWN: Final = 16
 _LOOK_S: Final = 1.0
 #: How long threads may take to end.
 _END_S: Final = 1.0
@@ -88,7 +88,7 @@ class Server:
             connections = dict(self._connections)
         for sock in listening:
             sock.close()
-        # Of a job that ends the answer that is on its way has the last numbers.
+        # The answer that is on its way has the last numbers of a job that ends.
         for connection in connections:
             connection.is_last = True
             if connection.is_idle or not connection.has_asked:
@@ -172,10 +172,10 @@ class Server:
                 self._connections.pop(connection, None)
 
     def _make_room(self) -> None:
-        """For one more of which nothing is known: the oldest of those goes."""
+        """Drop the oldest connection of which nothing is known, for one more."""
         with self._lock:
             unknown = [one for one in self._connections if not one.is_let_in]
-            if len(unknown) < MOST_UNKNOWN:
+            if len(unknown) < MAX_UNKNOWN:
                 return
             oldest = min(unknown, key=lambda one: one.came)
             self._connections.pop(oldest)
@@ -187,7 +187,7 @@ class Server:
             if connection.is_let_in:
                 return True
             inside = [one for one in self._connections if one.is_let_in]
-            if len(inside) >= MOST_CONNECTIONS:
+            if len(inside) >= MAX_CONNECTIONS:
                 idle = [one for one in inside if one.is_idle]
                 if not idle:
                     return False

@@ -5,7 +5,6 @@ samples    what they are made from; the agent fills it from records and from wha
 bounds     what keeps labels few: the label of a group, the first so many of anything
 totals     Accumulator: totals that only rise, though groups close and ranks start again
 rank_facts one rank as facts, from its record and its process
-check_counts    what a rank's words say that the check found
 finding_counts  findings of the diagnosis, counted by kind
 model      a collected set, as plain values
 collect    facts to a collected set

@@ -5,8 +5,8 @@ without a description is named by its size, "(8 ranks)": its own name is a numbe
 higher, and a program that makes a group each step would make a label each step. The default group is "world".
 What a program cannot have called a group stands in parentheses.
 
-Names beyond the first `MOST_GROUPS` that an agent meets are counted together, and so are data types beyond
-`MOST_DTYPES` of one kind and group. Who came first stays, so no series changes its meaning.
+Names beyond the first `MAX_GROUPS` that an agent meets are counted together, and so are data types beyond
+`MAX_DTYPES` of one kind and group. Who came first stays, so no series changes its meaning.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Final
 from distdbg.export.metrics.buckets import CLASSIC_SERIES
 from distdbg.export.metrics.families import (
     FAMILIES,
-    MOST_BLAMED,
-    MOST_DTYPES,
-    MOST_GROUPS,
-    MOST_WORDS,
+    MAX_CAUSES,
+    MAX_DTYPES,
+    MAX_GROUPS,
+    MAX_WORDS,
     NO_DTYPE,
     OTHER_DTYPE,
     MetricFamily,
@@ -40,7 +40,7 @@ KINDS: Final = frozenset((*KIND_LABELS, *(aside.label for aside in Aside)))
 OTHER_KIND: Final = "(other)"
 OTHER_WORD: Final = "(other)"
 #: Longer values of labels are cut.
-MOST_LABEL_CHARACTERS: Final = 128
+MAX_LABEL_CHARACTERS: Final = 128
 
 #: Names that the runtime makes up: a number, or a digest of the ranks and a number.
 _MADE_UP: Final = re.compile(r"\d+|local-[0-9a-f]+-\d+|merged-\d+")
@@ -77,11 +77,11 @@ class FirstFew:
 
 def most_series(ranks: int, *, is_first: bool) -> int:
     """No agent serves more of a run, whatever its ranks do; `is_first`: that speaks for the job."""
-    kinds, groups = len(KINDS) + 1, MOST_GROUPS + 1
+    kinds, groups = len(KINDS) + 1, MAX_GROUPS + 1
     labels = {
         "kind": kinds,
         "group": groups,
-        "dtype": MOST_DTYPES + len((OTHER_DTYPE, NO_DTYPE)),
+        "dtype": MAX_DTYPES + len((OTHER_DTYPE, NO_DTYPE)),
         "rank": ranks,
         "cause": 2,
         "state": len(RankState),
@@ -96,8 +96,8 @@ def most_series(ranks: int, *, is_first: bool) -> int:
 
 def _most_labels(family: MetricFamily, labels: Mapping[str, int]) -> int:
     if family.name == "distdbg_rank_blamed":
-        return MOST_BLAMED
-    return prod(labels.get(label, MOST_WORDS + 1) for label in _bounded(family))
+        return MAX_CAUSES
+    return prod(labels.get(label, MAX_WORDS + 1) for label in _bounded(family))
 
 
 def _bounded(family: MetricFamily) -> tuple[str, ...]:
@@ -111,12 +111,12 @@ def known_kind(kind: str) -> str:
 
 
 def clean(words: str) -> str:
-    """As a label may have it: nothing that a terminal or a browser obeys, UTF-8, and not too long.
+    """Make words fit for a label: nothing that a terminal or a browser obeys, UTF-8, and not too long.
 
     Two long names stay two.
     """
     words = printable(words)
-    if len(words) <= MOST_LABEL_CHARACTERS:
+    if len(words) <= MAX_LABEL_CHARACTERS:
         return words
     digest = hashlib.blake2b(words.encode(), digest_size=4).hexdigest()
-    return f"{words[: MOST_LABEL_CHARACTERS - 9]}~{digest}"
+    return f"{words[: MAX_LABEL_CHARACTERS - 9]}~{digest}"

@@ -14,8 +14,8 @@ from distdbg.export.metrics.buckets import CLASSIC_SERIES, bucket_of
 from distdbg.export.metrics.families import (
     BY_NAME,
     FAMILIES,
-    MOST_BLAMED,
-    MOST_WORDS,
+    MAX_CAUSES,
+    MAX_WORDS,
     OUTCOMES,
     SIGNALS,
     MetricType,
@@ -159,7 +159,7 @@ def _of_job(job: JobFacts, exemplars: Exemplars) -> Iterator[_One]:
         yield "distdbg_findings", Sample((kind,), count)
     for kind, count in _few(FINDING_KINDS, job.findings_total):
         yield "distdbg_findings_made_total", Sample((kind,), count)
-    for one in job.blamed[:MOST_BLAMED]:
+    for one in job.causes[:MAX_CAUSES]:
         words = (str(one.rank), clean(one.kind), clean(one.site), clean(one.waiting))
         yield "distdbg_rank_blamed", Sample(words, 1)
     yield "distdbg_restarts_total", Sample((), job.restarts)
@@ -180,7 +180,7 @@ def _newest(exemplars: Exemplars, kind: str, group: str) -> tuple[Exemplar, ...]
 def _few(known: Iterable[str], counts: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """What is known to be possible, with 0 where it has not been; then other words, and not too many."""
     told = {str(word): 0 for word in known}
-    first = FirstFew(MOST_WORDS, known=told)
+    first = FirstFew(MAX_WORDS, known=told)
     for word in sorted(counts):
         label = first.of(clean(str(word)))
         told[label] = told.get(label, 0) + counts[word]

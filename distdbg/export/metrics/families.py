@@ -1,7 +1,7 @@
 """Every metric: its name, type, unit, labels and meaning, and who serves it. The reference is made from here.
 
 Names follow Prometheus' rules: base units, `_total` on counters. Each sample also has the labels `run` and
-`host`. No label grows with steps: groups beyond `MOST_GROUPS` are counted together as `OTHER_GROUP`.
+`host`. No label grows with steps: groups beyond `MAX_GROUPS` are counted together as `OTHER_GROUP`.
 
 Scopes, and with them how many series there are:
 
@@ -18,16 +18,16 @@ from enum import StrEnum
 from typing import Final
 
 #: The names of groups that are labels; the others of a run share `OTHER_GROUP`.
-MOST_GROUPS: Final = 16
+MAX_GROUPS: Final = 16
 OTHER_GROUP: Final = "(other)"
 #: Data types per kind and group; more share this word. It is also what is said of an op without one.
-MOST_DTYPES: Final = 8
+MAX_DTYPES: Final = 8
 OTHER_DTYPE: Final = "(other)"
 NO_DTYPE: Final = "none"
 #: Values of any other label that a program may have a say in, as `check`.
-MOST_WORDS: Final = 32
+MAX_WORDS: Final = 32
 #: Ranks that are told to be to blame: of one verdict, so each has one kind.
-MOST_BLAMED: Final = 64
+MAX_CAUSES: Final = 64
 #: Words of labels, told as 0 before they have happened: of `check`, `what`, `outcome` and `signal`.
 CHECKS: Final = (
     "mismatch", "nonfinite", "buffer_changed", "diverged", "suspicion",
@@ -65,7 +65,7 @@ class MetricFamily:
 
     @property
     def described_as(self) -> str:
-        """As OpenMetrics and prometheus_client describe it; its samples have the whole name."""
+        """The name by which OpenMetrics and prometheus_client describe it; its samples have the whole one."""
         return self.name.removesuffix("_total").removesuffix("_info")
 
 

@@ -10,12 +10,12 @@ from typing import Final
 
 from distdbg.diagnose.finding import Finding, FindingKind, Severity, Verdict
 from distdbg.errors import format_ranks
-from distdbg.export.metrics.samples import Blamed
+from distdbg.export.metrics.samples import CausingRank
 
 #: Notes of these kinds are of what ranks wait in now.
 _WAITS: Final = (FindingKind.STALL, FindingKind.MISSING_RANK)
 #: What is remembered, so that a finding is not counted again with each verdict.
-_MOST_KNOWN: Final = 4096
+_MAX_KNOWN: Final = 4096
 
 
 class FindingCounts:
@@ -24,8 +24,8 @@ class FindingCounts:
     def __init__(self) -> None:
         self.now: Counter[str] = Counter()
         self.total: Counter[str] = Counter()
-        self.blamed: tuple[Blamed, ...] = ()
-        """By the verdict that holds now: who causes what is wrong."""
+        self.causes: tuple[CausingRank, ...] = ()
+        """The ranks that cause what is wrong, by the verdict that holds now."""
         self._known: dict[tuple[object, ...], None] = {}
 
     def take(self, attempt: int, verdict: Verdict | None) -> None:
@@ -40,15 +40,17 @@ class FindingCounts:
             if key not in self._known:
                 self.total[kind] += 1
                 self._known[key] = None
-        while len(self._known) > _MOST_KNOWN:
+        while len(self._known) > _MAX_KNOWN:
             del self._known[next(iter(self._known))]
         self.now = now
-        self.blamed = _blamed(verdict.root) if verdict is not None and verdict.root else ()
+        self.causes = _causes(verdict.root) if verdict is not None and verdict.root else ()
 
 
-def _blamed(root: Finding) -> tuple[Blamed, ...]:
+def _causes(root: Finding) -> tuple[CausingRank, ...]:
     waiting = format_ranks(sorted(set(root.victims)))
-    return tuple(Blamed(rank, str(root.kind), _site_of(root, rank), waiting) for rank in root.ranks)
+    return tuple(
+        CausingRank(rank, str(root.kind), _site_of(root, rank), waiting) for rank in root.ranks
+    )
 
 
 def _site_of(root: Finding, rank: int) -> str:

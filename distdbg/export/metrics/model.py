@@ -62,7 +62,7 @@ class Metrics:
         return iter(self.families)
 
     def value(self, name: str, *labels: str) -> float | None:
-        """Of one series by its name, as tests and pages ask it."""
+        """The value of one series, as tests and pages ask for it."""
         for family, samples, _ in self.families:
             if family.name == name:
                 return next((value for known, value in samples if known == labels), None)

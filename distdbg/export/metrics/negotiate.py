@@ -11,26 +11,22 @@ a person with a browser or curl does: for a scrape that is better than an error.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
-from distdbg.export.metrics.model import Metrics
 from distdbg.export.metrics.protobuf import PROTOBUF_TYPE, to_protobuf
 from distdbg.export.metrics.text import OPENMETRICS_TYPE, TEXT_TYPE, to_openmetrics, to_text
 
 #: Longer headers are cut: no scraper has one.
-_MOST_CHARACTERS: Final = 4096
-
-
-class Write(Protocol):
-    def __call__(self, *metrics: Metrics) -> bytes:
-        """Write one run, or several together."""
+_MAX_CHARACTERS: Final = 4096
 
 
 class Writer(NamedTuple):
     """A format: what it is called in HTTP, and how it is written."""
 
     content_type: str
-    write: Write
+    write: Callable[..., bytes]
+    """Writes the `Metrics` of one run, or of several together."""
 
 
 TEXT: Final = Writer(TEXT_TYPE, to_text)
@@ -41,7 +37,7 @@ PROTOBUF: Final = Writer(PROTOBUF_TYPE, to_protobuf)
 def negotiate(accept: str | None) -> Writer:
     """The writer for a value of the Accept header."""
     best, best_weight = TEXT, 0.0
-    for one in (accept or "")[:_MOST_CHARACTERS].split(","):
+    for one in (accept or "")[:_MAX_CHARACTERS].split(","):
         type_, *rest = (part.strip().lower() for part in one.split(";"))
         words = dict(part.split("=", 1) for part in rest if "=" in part)
         words = {name.strip(): value.strip().strip('"') for name, value in words.items()}

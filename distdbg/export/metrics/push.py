@@ -27,7 +27,7 @@ from distdbg.export.metrics.model import Metrics
 from distdbg.export.metrics.text import TEXT_TYPE, to_text
 
 #: As much of an answer as is read; what matters is in its first line.
-_MOST_NBYTES: Final = 1024
+_MAX_NBYTES: Final = 1024
 
 
 class Gateway:
@@ -63,7 +63,7 @@ class Gateway:
             with watch.ended_after(timeout_s):
                 connection.request("PUT", path, to_text(metrics), self._headers)
                 answer = connection.getresponse()
-                words = answer.read(_MOST_NBYTES)
+                words = answer.read(_MAX_NBYTES)
             if watch.is_over:
                 raise TimeoutError
         except (OSError, HTTPException, UnicodeError) as error:
@@ -84,11 +84,6 @@ class Gateway:
     def _connection(self, timeout_s: float) -> WatchedConnection | WatchedSecureConnection:
         made = WatchedSecureConnection if self._is_secure else WatchedConnection
         return made(self._host, self._port, timeout=timeout_s)
-
-
-def push(url: str, metrics: Metrics, timeout_s: float) -> None:
-    """Push once; see `Gateway`."""
-    Gateway(url).push(metrics, timeout_s)
 
 
 def group_path(run: str, host: str) -> str:

@@ -1,17 +1,33 @@
-"""One rank as facts: how it lives, as the agent sees it, and what it has done, by its record. For both."""
+"""One rank as facts for its metrics: how its process is, as the agent sees it, and what its record counts.
+
+The label `check` says in one word what a rank wrote of an error or a finding:
+
+    mismatch        ranks called different things        rank_left    one left while others waited for it
+    nonfinite       NaN or Inf in an input               peer_lost    one is gone
+    buffer_changed  an array changed while an op had it  timeout      an op did not end in time
+    diverged        what must be equal is not            aborted      somebody ended the job
+    suspicion       noticed, and not forbidden           other        any other error of an op
+
+Latent errors (leaked work, leaked groups, buffer and message races) are suspicions too.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+from distdbg import __version__
 from distdbg.errors import RecordError
 from distdbg.export.metrics.bounds import group_label
-from distdbg.export.metrics.check_counts import SUSPICION, check_of
-from distdbg.export.metrics.samples import OpCount, RankSample
+from distdbg.export.metrics.samples import AgentFacts, OpCount, RankSample
 from distdbg.follow.findings import read_words
-from distdbg.record.entries import Group, OpEntry, label_of_kind
+from distdbg.follow.processes import read_stat
+from distdbg.record.entries import SOURCE_DROPPED, Group, OpEntry, label_of_kind
+from distdbg.record.known_marks import EXIT_CALL
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
@@ -21,11 +37,27 @@ if TYPE_CHECKING:
 
 #: Groups that a rank may make before it is read again. A record has 512 counters, and those of closed groups
 #: give way to others.
-_MOST_NEW_GROUPS = 32
+_MAX_NEW_GROUPS = 32
 
-#: Of more ops in flight the oldest count: each is read again.
-_MOST_LASTING = 64
+#: Ops in flight that are read, each time again: the oldest.
+_MAX_LASTING = 64
 _DEAD = (RankState.FAILED, RankState.DEAD)
+
+
+OTHER: Final = "other"
+SUSPICION: Final = "suspicion"
+CHECKS: Final = {
+    "MismatchError": "mismatch",
+    "NonFiniteError": "nonfinite",
+    "BufferChangedError": "buffer_changed",
+    "DivergedError": "diverged",
+    "Suspicion": SUSPICION,
+    "RankLeft": "rank_left",
+    "PeerLost": "peer_lost",
+    "OpTimeout": "timeout",
+    "JobAborted": "aborted",
+}
+_LATENT: Final = ("LeakedWork", "LeakedGroup", "BufferRace", "MessageRace")
 
 
 @dataclass(slots=True)
@@ -34,11 +66,25 @@ class _Known:
 
     life: tuple[int, int]
     labels: dict[int, str] = field(default_factory=dict)
-    """Of its groups, by their numbers."""
+    """The labels of its groups, by their numbers."""
     text_count: int = 0
     group_count: int = 0
     """How many it had made when it was read last."""
     found: dict[str, int] = field(default_factory=dict)
+
+
+def read_agent_facts(*, began_s: float, collect_s: float, hosts_missing: int | None) -> AgentFacts:
+    """The facts of this process, which serves the metrics."""
+    stat = read_stat(os.getpid())
+    return AgentFacts(
+        version=__version__,
+        python=platform.python_version(),
+        began_s=began_s,
+        cpu_s=time.process_time(),
+        rss_nbytes=stat.rss_nbytes if stat is not None else None,
+        collect_s=collect_s,
+        hosts_missing=hosts_missing,
+    )
 
 
 class RankReader:
@@ -67,7 +113,7 @@ class RankReader:
             )
             if (
                 watched.record is not None
-                and watched.record.group_count() - seen >= _MOST_NEW_GROUPS
+                and watched.record.group_count() - seen >= _MAX_NEW_GROUPS
             ):
                 return True
         return False
@@ -100,8 +146,8 @@ class RankReader:
         state = RankState.WAITING if watched.is_joining else state
         if watched.is_gone:
             in_flight = 0
-        elif watched.standing is not None and watched.is_exact:
-            in_flight = len(watched.standing.in_flight)  # it does not move: all is known of it
+        elif watched.current_ops is not None and watched.is_exact:
+            in_flight = len(watched.current_ops.in_flight)  # it does not move: all is known of it
         found = dict(known.found)
         if suspicions:
             found[SUSPICION] = found.get(SUSPICION, 0) + suspicions
@@ -112,7 +158,7 @@ class RankReader:
             state=state,
             in_flight=in_flight,
             lasting_ns=lasting_ns,
-            since_progress_s=max(0, now_ns - watched.moved_ns) / 1e9,
+            since_progress_s=max(0, now_ns - watched.progress_ns) / 1e9,
             seqs=seqs,
             cpu_s=watched.stat.cpu_s if watched.stat is not None else None,
             rss_nbytes=watched.stat.rss_nbytes
@@ -141,7 +187,7 @@ def label_of(group: Group) -> str:
 
 
 def _progress(record: TailedRecord, known: _Known) -> tuple[dict[str, int], int]:
-    """By label of its open groups the op called last, and how many have been called and have not ended.
+    """The op called last by label of its open groups, and how many have been called and have not ended.
 
     Messages are not among these: to count them takes a look at each of the last thousands of ops.
     """
@@ -167,13 +213,13 @@ def _lasting(watched: WatchedRank, record: TailedRecord, now_ns: int) -> tuple[i
     if watched.end is not None:
         is_seen = watched.end.cause != "unknown"
         now_ns = min(now_ns, watched.end.ended_ns if is_seen else record.pulse().heartbeat_ns)
-        ops = record.standing().in_flight
-    elif watched.standing is not None and watched.is_exact and not watched.is_gone:
-        ops = watched.standing.in_flight
+        ops = record.current_ops().in_flight
+    elif watched.current_ops is not None and watched.is_exact and not watched.is_gone:
+        ops = watched.current_ops.in_flight
     else:
         return 0, 0
     late_ns = transfer_ns = 0
-    for known in ops[:_MOST_LASTING]:
+    for known in ops[:_MAX_LASTING]:
         op = record.event(known.number)
         if not isinstance(op, OpEntry) or op.ended_ns is not None or op.group is None:
             continue
@@ -223,3 +269,11 @@ def _lost(record: TailedRecord) -> dict[str, int]:
         "waits": state.lost_waits,
         "counters": state.lost_counters,
     }
+
+
+def check_of(words: Mapping[str, Any]) -> str | None:
+    """The label of what `findings.read_words` gives; None for what is no error of an op."""
+    kind = words.get("type")
+    if not kind or kind in (SOURCE_DROPPED, EXIT_CALL):
+        return None
+    return SUSPICION if kind in _LATENT else CHECKS.get(str(kind), OTHER)

@@ -112,12 +112,12 @@ class HistogramFacts:
     count: int
 
 
-class Blamed(NamedTuple):
+class CausingRank(NamedTuple):
     """A rank that is the cause of what is wrong."""
 
     rank: int
     kind: str
-    """Of the finding that is the root of the verdict."""
+    """The kind of the finding that is the root of the verdict."""
     site: str = ""
     """'train.py:88 (step)'."""
     waiting: str = ""
@@ -133,7 +133,7 @@ class JobFacts:
     findings_now: Mapping[str, int] = field(default_factory=dict)
     """By kind."""
     findings_total: Mapping[str, int] = field(default_factory=dict)
-    blamed: Sequence[Blamed] = ()
+    causes: Sequence[CausingRank] = ()
     """The ranks that are the cause by the verdict that holds now."""
     is_clock_held: bool = False
     histograms: Mapping[tuple[str, str], HistogramFacts] = field(default_factory=dict)

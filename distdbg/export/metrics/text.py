@@ -29,7 +29,7 @@ TEXT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 #: OpenMetrics allows so many characters of labels.
-MOST_EXEMPLAR_CHARACTERS: Final = 128
+MAX_EXEMPLAR_CHARACTERS: Final = 128
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
@@ -89,7 +89,7 @@ def _histogram_lines(family: MetricFamily, own: str, it: Histogram, is_open: boo
 
 
 def _exemplars(it: Histogram) -> dict[int, str]:
-    """By bucket, the newest: what follows its count."""
+    """What follows the count of each bucket: its newest exemplar."""
     return {
         at: f' # {{trace_id="{_escape(one.trace_id)}"}} {_number(one.value_ns / 1e9)} {one.wall_s:.3f}'
         for at, one in newest_by_le(it).items()
@@ -103,7 +103,7 @@ def newest_by_le(it: Histogram) -> dict[int, Exemplar]:
         at = le_index(one.value_ns)
         if at in newest and newest[at].wall_s > one.wall_s:
             continue
-        if len("trace_id") + len(one.trace_id) <= MOST_EXEMPLAR_CHARACTERS:
+        if len("trace_id") + len(one.trace_id) <= MAX_EXEMPLAR_CHARACTERS:
             newest[at] = one
     return newest
 

@@ -25,14 +25,14 @@ from distdbg.export.metrics.text import to_text
 
 _MODE: Final = 0o644
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]")
-#: Of the run and of the host; a name has 255 bytes, and a draft's has some more than these.
-_MOST_CHARACTERS: Final = 80
+#: Of the run, and of the host, in the name: names have 255 bytes, and a draft's has some more than these.
+_MAX_CHARACTERS: Final = 80
 
 
 def file_name(run: str, host: str) -> str:
     """The name for a host of a run; two have two, whatever they are called."""
     some = (run, host)
-    words = [_NOT_IN_A_NAME.sub("_", one)[:_MOST_CHARACTERS] for one in some]
+    words = [_NOT_IN_A_NAME.sub("_", one)[:_MAX_CHARACTERS] for one in some]
     if any(told != one or not one for told, one in zip(words, some, strict=True)):
         exactly = "/".join(f"{len(one)}:{one}" for one in some).encode("utf-8", "surrogatepass")
         words.append(hashlib.blake2b(exactly, digest_size=4).hexdigest())

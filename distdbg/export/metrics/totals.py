@@ -32,9 +32,9 @@ from distdbg.export.metrics.bounds import FirstFew, clean, known_kind
 from distdbg.export.metrics.families import (
     CHECKS,
     LOST,
-    MOST_DTYPES,
-    MOST_GROUPS,
-    MOST_WORDS,
+    MAX_DTYPES,
+    MAX_GROUPS,
+    MAX_WORDS,
     NO_DTYPE,
     OTHER_DTYPE,
     OTHER_GROUP,
@@ -43,7 +43,7 @@ from distdbg.export.metrics.samples import HistogramFacts, HostFacts, OpCount, R
 from distdbg.record.format import BUCKET_COUNT
 
 #: Rows of a rank that were not there at the last look and are remembered, should they come again.
-_MOST_GONE: Final = 64
+_MAX_GONE: Final = 64
 #: Only one rank of these has the side with all parts, so their bytes are no bus bytes.
 _ROOTED: Final = frozenset(("gather", "scatter"))
 _NO_BUCKETS: Final = (0,) * BUCKET_COUNT
@@ -87,7 +87,7 @@ class Accumulator:
     The first look counts whole what it finds, as all of it was done by this job.
     """
 
-    def __init__(self, *, most_groups: int = MOST_GROUPS, most_dtypes: int = MOST_DTYPES) -> None:
+    def __init__(self, *, most_groups: int = MAX_GROUPS, most_dtypes: int = MAX_DTYPES) -> None:
         self.ops: dict[tuple[str, str], OpTotal] = {}
         """By kind and label of the group."""
         self.found = dict.fromkeys(CHECKS, 0)
@@ -98,8 +98,8 @@ class Accumulator:
         self._groups = FirstFew(most_groups, OTHER_GROUP)
         self._dtypes: dict[tuple[str, str], FirstFew] = {}
         self._words = {
-            "found": FirstFew(MOST_WORDS, known=CHECKS),
-            "lost": FirstFew(MOST_WORDS, known=LOST),
+            "found": FirstFew(MAX_WORDS, known=CHECKS),
+            "lost": FirstFew(MAX_WORDS, known=LOST),
         }
         self._ranks: dict[int, _Rank] = {}
         self._ended: dict[tuple[str, str], HistogramFacts] = {}
@@ -173,7 +173,7 @@ class Accumulator:
             elif row is not old:
                 self._add(rank, place, row, old)
         # Those of this look are at the end.
-        while len(places) > len(facts.counters) + _MOST_GONE:
+        while len(places) > len(facts.counters) + _MAX_GONE:
             self._end(places.popitem(last=False)[1])
 
     def _place(self, row: OpCount) -> _Place:
@@ -245,7 +245,7 @@ class JobHistograms:
                             is added to what it says
     """
 
-    def __init__(self, *, most_groups: int = MOST_GROUPS) -> None:
+    def __init__(self, *, most_groups: int = MAX_GROUPS) -> None:
         self._groups = FirstFew(most_groups, OTHER_GROUP)
         self._hosts: dict[str, _HostHistograms] = {}
 
@@ -258,7 +258,7 @@ class JobHistograms:
             known.take(agent, attempt, histograms)
 
     def sum(self) -> dict[tuple[str, str], HistogramFacts]:
-        """By kind and label of the group; labels beyond the most are together."""
+        """The sums by kind and label of the group; labels beyond the most are together."""
         parts: dict[tuple[str, str], list[HistogramFacts]] = {}
         for host in self._hosts.values():
             for (kind, group), facts in (*host.gone.items(), *host.now.items()):
@@ -269,7 +269,7 @@ class JobHistograms:
 
 @dataclass(slots=True)
 class _HostHistograms:
-    """Of one host, over all its agents."""
+    """The histograms of one host, over all its agents."""
 
     agent: str
     attempt: int
@@ -319,10 +319,10 @@ class _Rank:
     duration_ns: int = 0
     wait_ns: int = 0
     lasting_ns: tuple[int, int] = (0, 0)
-    """Of ops that have not ended; of a life that is over they never will."""
+    """Times of ops that have not ended; those of a process that is gone never will."""
     words: dict[str, dict[str, int]] = field(default_factory=dict)
     cpu_before_s: float = 0.0
-    """Of its lives that are over."""
+    """CPU time of its processes that are gone."""
     cpu_s: float | None = None
     told_ns: tuple[int, int] = (0, 0)
 
@@ -387,7 +387,6 @@ def _most(one: HistogramFacts, other: HistogramFacts) -> HistogramFacts:
 
 
 def _less(one: HistogramFacts, other: HistogramFacts | None) -> HistogramFacts:
-    """What is left of it."""
     return one if other is None else _join(lambda a, b: max(0, a - b), one, other)
 
 

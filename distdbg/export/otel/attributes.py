@@ -11,8 +11,6 @@ from typing import Final
 
 
 class AttributeScope(StrEnum):
-    """What has the attribute."""
-
     RESOURCE = "resource"
     OP = "op"
     MESSAGE = "message"
@@ -25,8 +23,6 @@ class AttributeScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One row of the table."""
-
     name: str
     kind: str
     of: tuple[AttributeScope, ...]

@@ -22,11 +22,10 @@ from distdbg.export.otel import attributes as names
 from distdbg.export.otel.found import spans_of_findings
 from distdbg.export.otel.model import Attributes, SpanData, SpanKind, Value
 from distdbg.export.otel.of_log import LogSpans, rank_facts
-from distdbg.export.otel.recorded_ops import TracedRank
 from distdbg.export.reading import OpenedRun
 
-#: Of one line; a reader takes a line as a whole. An op has up to three spans.
-_MOST_OPS: Final = 500
+#: Ops in one line, which a reader takes as a whole. An op has up to three spans.
+_MAX_OPS: Final = 500
 _KINDS: Final = {SpanKind.INTERNAL: 1, SpanKind.PRODUCER: 4, SpanKind.CONSUMER: 5}
 _ERROR: Final = 2
 #: Sampled.
@@ -47,17 +46,14 @@ def write(run: OpenedRun, output: LineSink) -> None:
         for log in start.read():
             rank = rank_facts(name, start.session, log)
             texts = LogSpans(start.session, log, rank).each_text(to_json)
-            head, tail = _around(_of_rank(rank))
-            while batch := list(islice(texts, _MOST_OPS)):
+            about = {name: value for name, value in rank.attributes().items() if value != ""}
+            head, tail = _around(about)
+            while batch := list(islice(texts, _MAX_OPS)):
                 output.write((head + ",".join(batch) + tail).encode())
         session, end_ns = start.session, start.end_ns()
         found = list(spans_of_findings(name, session, find_findings(start), end_ns))
         if found:
-            about: Attributes = {
-                names.INSTANCE: name,
-                names.RUN: name,
-                names.START: session.attempt,
-            }
+            about = {names.INSTANCE: name, names.RUN: name, names.START: session.attempt}
             head, tail = _around(about)
             output.write((head + to_json(found) + tail).encode())
 
@@ -111,22 +107,6 @@ def to_span(span: SpanData) -> dict[str, Any]:
     error = span.error
     made["status"] = {} if error is None else {"code": _ERROR, "message": _text(error)}
     return made
-
-
-def _of_rank(rank: TracedRank) -> Attributes:
-    """As of the spans that an agent sends."""
-    values: dict[str, Value] = {
-        names.INSTANCE: f"{rank.run}/{rank.rank}",
-        names.HOST: rank.host,
-        names.PID: rank.pid,
-        names.PYTHON: rank.python,
-        names.DISTRO_VERSION: rank.version,
-        names.RUN: rank.run,
-        names.START: rank.start,
-        names.RANK: rank.rank,
-        names.WORLD_SIZE: rank.world_size,
-    }
-    return {name: value for name, value in values.items() if value != ""}
 
 
 def _attributes(values: Attributes) -> list[dict[str, Any]]:

@@ -22,9 +22,9 @@ _LEVELS: Final = {
     Severity.WARNING: OtelSeverity.WARN,
     Severity.NOTE: OtelSeverity.INFO,
 }
-_MOST_RANKS: Final = 64
-_MOST_LINES: Final = 8
-_MOST_LETTERS: Final = 2000
+_MAX_RANKS: Final = 64
+_MAX_LINES: Final = 8
+_MAX_LETTERS: Final = 2000
 #: What a rank writes that is no error of an op.
 _WARNINGS: Final = ("Suspicion", "LeakedWork", "LeakedGroup", "BufferRace", "MessageRace")
 FINDING: Final = "distdbg.finding"
@@ -49,21 +49,21 @@ def key_of_finding(finding: Finding) -> tuple[FindingKind, tuple[int, ...], str,
 def log_of_finding(
     finding: Finding, *, trace_id: int, parent_id: int, wall_ns: int, number: int
 ) -> LogData:
-    """Of one finding. `number` tells findings about one op apart."""
+    """The log record of one finding. `number` tells findings about one op apart."""
     kind, severity = str(finding.kind), str(finding.severity)
     values: dict[str, Value] = {names.FINDING: kind, names.SEVERITY: severity}
     if finding.severity is Severity.ERROR:
         values[names.ERROR_TYPE] = kind
     if finding.ranks:
-        values[names.RANKS] = finding.ranks[:_MOST_RANKS]
+        values[names.RANKS] = finding.ranks[:_MAX_RANKS]
     if finding.victims:
-        values[names.VICTIMS] = finding.victims[:_MOST_RANKS]
+        values[names.VICTIMS] = finding.victims[:_MAX_RANKS]
     if finding.group:
         values[names.GROUP] = _text(finding.group)
     if finding.seq:
         values[names.SEQ] = finding.seq
     if finding.evidence:
-        values[names.EVIDENCE] = tuple(_text(one.text) for one in finding.evidence[:_MOST_LINES])
+        values[names.EVIDENCE] = tuple(_text(one.text) for one in finding.evidence[:_MAX_LINES])
     if finding.advice:
         values[names.ADVICE] = _text(finding.advice)
     return LogData(
@@ -123,7 +123,7 @@ def spans_of_findings(
 def log_of_error(
     words: str, *, rank: int, run: str, start: int, groups: Mapping[str, str], wall_ns: int
 ) -> LogData:
-    """Of what a rank wrote into its record in words: an error, or what its check noticed.
+    """The log record of what a rank wrote into its record in words: an error, or what its check noticed.
 
     `groups`: the names of the groups by what messages call them, where that is one.
     """
@@ -152,13 +152,13 @@ def log_of_error(
             trace_id, parent_id = find_op(run, start, groups.get(group, ""), seq)
     details = facts.get("details")
     if isinstance(details, list) and details:
-        values[names.EVIDENCE] = tuple(map(str, details[:_MOST_LINES]))
+        values[names.EVIDENCE] = tuple(map(str, details[:_MAX_LINES]))
     if facts.get("hint"):
         values[names.ADVICE] = str(facts["hint"])
     return LogData(
         at_ns=wall_ns,
         level=OtelSeverity.ERROR if is_error else OtelSeverity.WARN,
-        body=what[:_MOST_LETTERS],
+        body=what[:_MAX_LETTERS],
         event=RANK_ERROR,
         attributes=values,
         trace_id=trace_id,
@@ -168,7 +168,6 @@ def log_of_error(
 
 
 def log_of_end(end: RankEnd) -> LogData:
-    """How a rank ended."""
     level = OtelSeverity.INFO
     if end.is_failure:
         level = OtelSeverity.WARN if end.was_asked else OtelSeverity.ERROR

@@ -33,7 +33,7 @@ class Numbering:
             self._base.update(len(text).to_bytes(4, "little") + text)
 
     def trace_id(self, seq: int) -> int:
-        """Of the op with this number."""
+        """The trace id of the op with this number."""
         return int.from_bytes(self.digest(seq), "big") or 1
 
     def digest(self, seq: int) -> bytes:
@@ -44,7 +44,7 @@ class Numbering:
 
 
 def span_id(trace_id: int, rank: int, role: str = "op", number: int = 0) -> int:
-    """Of what one rank did there; `number` tells apart what has the same role."""
+    """The id of a span of one rank in a trace; `number` tells spans of the same role apart."""
     return (trace_id & _LAST) ^ _mask(rank, role, number) or 1
 
 
@@ -55,7 +55,7 @@ def _mask(rank: int, role: str, number: int) -> int:
 
 
 def hex_ids(digests: Sequence[bytes], rank: int) -> tuple[list[str], ...]:
-    """As text the ids of many traces, of a rank's spans there, of the roots, and of the callers."""
+    """The ids of many traces as text, those of a rank's spans there, of the roots, and of the callers."""
     import numpy as np
 
     traces = b"".join(digests)
@@ -71,7 +71,7 @@ def _to_hex(data: bytes, digits: int) -> list[str]:
 
 
 def root_span_id(trace_id: int) -> int:
-    """Of the span that stands for the op as a whole."""
+    """The id of the span that stands for the op as a whole."""
     return span_id(trace_id, -1, "root")
 
 

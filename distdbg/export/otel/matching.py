@@ -51,11 +51,11 @@ class MessageNumbers:
         self._last_any: dict[int, int] = {}
 
     def send(self, group: int, peer: int, tag: int, seq: int) -> int | None:
-        """Of a send to this peer."""
+        """The number of a send to this peer."""
         return self._pairs.setdefault((group, True, peer), _Counted()).take(tag, seq)
 
     def recv(self, group: int, peer: int, tag: int, seq: int) -> int | None:
-        """Of a recv from this peer."""
+        """The number of a recv from this peer."""
         number = self._pairs.setdefault((group, False, peer), _Counted()).take(tag, seq)
         if (group, tag) in self._open:
             self._unsure.add((group, tag))
@@ -64,7 +64,7 @@ class MessageNumbers:
         return number + self._taken.get((group, peer, tag), 0)
 
     def recv_any(self, group: int, tag: int, seq: int, op: int, source: int | None) -> int | None:
-        """Of a recv from any; `source` None: it has not ended, and `end_any` tells."""
+        """The number of a recv from any; `source` None: it has not ended, and `end_any` tells."""
         if seq != self._last_any.get(group, 0) + 1:
             self._unsure_groups.add(group)
         self._last_any[group] = max(self._last_any.get(group, 0), seq)
@@ -74,7 +74,7 @@ class MessageNumbers:
         return None if source is None else self.end_any(group, tag, op, source)
 
     def end_any(self, group: int, tag: int, op: int, source: int | None) -> int | None:
-        """Of a recv from any that has ended; `source` None: it took nothing."""
+        """The number of a recv from any that has ended; `source` None: it took nothing."""
         if self._open.get((group, tag)) == op:
             del self._open[group, tag]
         if source is None or not self._is_sure(group, tag):

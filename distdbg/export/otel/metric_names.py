@@ -31,5 +31,5 @@ def metric_name(family: MetricFamily) -> str:
 
 
 def metric_unit(family: MetricFamily) -> str:
-    """By UCUM, as OpenTelemetry wants it; '' of what is counted."""
+    """The unit by UCUM, as OpenTelemetry wants it; '' of what is counted."""
     return _UNITS.get(family.unit, "")

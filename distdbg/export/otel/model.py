@@ -29,7 +29,7 @@ class OtelSeverity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanLink:
-    """To a span of another trace, or of this one."""
+    """A link to a span of another trace, or of this one."""
 
     trace_id: int
     span_id: int
@@ -48,8 +48,6 @@ class SpanEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanData:
-    """One span."""
-
     name: str
     trace_id: int
     span_id: int
@@ -59,7 +57,7 @@ class SpanData:
     began_ns: int
     ended_ns: int
     rank: int
-    """Whose it is; of a root span, the rank whose agent sends it."""
+    """The rank whose span it is; the agent of this rank sends a root span."""
     attributes: Attributes = field(default_factory=dict)
     events: tuple[SpanEvent, ...] = ()
     links: tuple[SpanLink, ...] = ()
@@ -69,8 +67,6 @@ class SpanData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogData:
-    """One log record."""
-
     at_ns: int
     level: OtelSeverity
     body: str

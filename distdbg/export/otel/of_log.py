@@ -17,7 +17,6 @@ from typing import Final
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE
 from distdbg.diagnose.session import GroupInfo, RankLog, Session
 from distdbg.export.metrics.bounds import group_label
-from distdbg.export.otel.contexts import SpanContexts
 from distdbg.export.otel.ids import COLLECTIVE, Numbering
 from distdbg.export.otel.matching import MessageNumbers
 from distdbg.export.otel.model import SpanData
@@ -29,7 +28,7 @@ from distdbg.export.otel.recorded_ops import (
     TracedRank,
     count_message,
 )
-from distdbg.export.otel.regions import RegionSpans
+from distdbg.export.otel.regions import RegionSpans, SpanContexts
 from distdbg.export.otel.sampling import ALL, Sampler
 from distdbg.export.otel.templates import (
     Template,
@@ -49,7 +48,7 @@ _CHUNK: Final = 4096
 
 
 def rank_facts(run: str, session: Session, log: RankLog) -> TracedRank:
-    """Whose spans they are."""
+    """The rank whose spans they are."""
     return TracedRank(
         run=run,
         start=session.attempt,
@@ -78,12 +77,12 @@ class LogSpans:
         self._groups: dict[int, TracedGroup] = {NONE: TracedGroup()}
         self._numberings: dict[int, Numbering] = {}
         self._messages = MessageNumbers()
-        #: Of ops that no block is around, and of those that are within one; the same within a span
+        #: For ops outside of blocks, and for those within one; the same for ops within a span
         #: of the program's own.
         self._templates: tuple[dict[tuple[int, ...], Template | None], ...] = ({}, {}, {}, {})
 
     def each(self) -> Iterator[SpanData]:
-        """By the numbers at which ops were issued."""
+        """Each span, by the numbers at which ops were issued."""
         for at, number in enumerate(self._log.ops.number):
             yield from self._notes_before(number)
             yield from self._make(at)
@@ -175,7 +174,7 @@ class LogSpans:
         return self._regions.take_open(self._last_ns - self._log.offset_ns)
 
     def _op(self, at: int) -> OpFacts:
-        """To be called for each message once, in order."""
+        """The facts of an op; to be called for each message once, in order."""
         session, ops, offset = self._session, self._log.ops, self._log.offset_ns
         group, kind, flags = ops.group[at], ops.kind[at], ops.flags[at]
         form = session.forms[ops.form[at]] if ops.form[at] else None

@@ -23,9 +23,9 @@ from distdbg.export.otel.recorded_ops import Context, OpFacts, TracedRank
 from distdbg.record.format import Aside, Status
 from distdbg.record.forms import Listing
 
-_MOST_SHAPES: Final = 8
+_MAX_SHAPES: Final = 8
 #: Lines and forms of which the attributes are kept.
-_MOST_FIXED: Final = 1024
+_MAX_FIXED: Final = 1024
 _DEBUGGER: Final = Aside.DEBUGGER.label
 _BREAKPOINT: Final = Aside.BREAKPOINT.label
 _LABELS: Final = {status.value: status.name.lower() for status in Status}
@@ -38,7 +38,7 @@ class SpanChoice:
     op: bool = True
     """Those in the trace of the op."""
     caller: bool = False
-    """That in the trace of the program."""
+    """The span in the trace of the program."""
     why: str = "head"
 
 
@@ -53,7 +53,7 @@ class OpSpans:
     )
 
     def trace_id(self, op: OpFacts) -> int:
-        """Of the trace of the op, which is the same on all ranks."""
+        """The id of the trace of the op, which is the same on all ranks."""
         if op.is_message:
             return self.message_trace_id(
                 op.group.name, op.kind, op.peer, op.tag, op.message, op.number
@@ -63,11 +63,11 @@ class OpSpans:
         return self.collective_trace_id(op.group.name, op.seq)
 
     def collective_trace_id(self, group: str, seq: int) -> int:
-        """Of a collective, by the name of its group and its number there."""
+        """The trace id of a collective, by the name of its group and its number there."""
         return self._numbering(group, COLLECTIVE).trace_id(seq)
 
     def aside_trace_id(self, group: str, kind: str, seq: int, number: int) -> int:
-        """Of an op beside them; a stop of a debugger is the rank's own."""
+        """The trace id of an op beside them; a stop of a debugger is the rank's own."""
         if kind == _DEBUGGER:
             return self._numbering(group, _DEBUGGER, self.rank.rank).trace_id(number)
         return self._numbering(group, kind).trace_id(seq)
@@ -75,7 +75,7 @@ class OpSpans:
     def message_trace_id(
         self, group: str, kind: str, peer: int | None, tag: int, message: int | None, number: int
     ) -> int:
-        """Of a message; of one that nobody knows the number of, the rank's own."""
+        """The trace id of a message; one without a known number has a trace of the rank's own."""
         if message is None or peer is None:
             return self._numbering(group, kind, self.rank.rank).trace_id(number)
         ends = self.rank.rank, peer
@@ -294,7 +294,7 @@ class OpSpans:
         )
         known = self._fixed.get(key)
         if known is None:
-            if len(self._fixed) >= _MOST_FIXED:
+            if len(self._fixed) >= _MAX_FIXED:
                 self._fixed.clear()
             known = self._fixed[key] = whose, fixed_attributes(op)
         return known[1]
@@ -313,7 +313,7 @@ def _root_name(op: OpFacts) -> str:
 
 
 def _first_rank(op: OpFacts) -> int | None:
-    """Whose agent sends the root span."""
+    """The rank whose agent sends the root span."""
     if op.kind == _BREAKPOINT and op.form is not None and op.form.members.items:
         return op.form.members.items[0][0]  # they stop, not the whole group
     return op.group.global_rank(0)
@@ -381,7 +381,7 @@ def _present(values: dict[str, Value]) -> dict[str, Value]:
 
 
 def _shapes(shapes: Listing[tuple[int, ...]]) -> tuple[str, ...]:
-    return tuple(str(list(shape)) for shape in shapes.items[:_MOST_SHAPES])
+    return tuple(str(list(shape)) for shape in shapes.items[:_MAX_SHAPES])
 
 
 def _status_label(status: int | None) -> str:

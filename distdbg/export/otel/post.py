@@ -26,7 +26,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from distdbg.errors import DistNetworkError, UsageError
 from distdbg.export.http.in_time import (
-    MOST_ANSWER_NBYTES,
+    MAX_ANSWER_NBYTES,
     RequestTimer,
     WatchedConnection,
     WatchedSecureConnection,
@@ -147,7 +147,7 @@ class OtlpCollector:
                 self._watch.ended_after(self._timeout_s),
                 self._opener.open(request, timeout=self._timeout_s) as answer,
             ):
-                self._read(answer.read(MOST_ANSWER_NBYTES))
+                self._read(answer.read(MAX_ANSWER_NBYTES))
                 if self._watch.is_over:
                     return "no answer in time", True
         except urllib.error.HTTPError as error:
@@ -197,7 +197,7 @@ def is_url(output: str | None) -> bool:
 
 
 def to_endpoint(url: str) -> str:
-    """With OTLP's path for spans behind it, unless it is there."""
+    """Put OTLP's path for spans behind a URL, unless it is there."""
     parts = urlsplit(url)
     if not parts.hostname:
         raise UsageError(f"--output {url}: has no host", hint="http://localhost:4318")

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from distdbg.export.metrics.bounds import group_label
+from distdbg.export.otel import attributes as names
 from distdbg.export.otel.matching import MessageNumbers
+from distdbg.export.otel.model import Value
 from distdbg.record.entries import (
     KIND_LABELS,
     STATUS_ERRORS,
@@ -30,7 +32,7 @@ _ERRORS: Final = STATUS_ERRORS | {Status.SYSTEM: "OSError", Status.FAILED: _OTHE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedRank:
-    """Whose ops they are. The same for all ops of a record."""
+    """The rank whose ops they are, the same for all ops of a record."""
 
     run: str
     start: int = 0
@@ -46,7 +48,7 @@ class TracedRank:
 
     @classmethod
     def of(cls, header: RecordHeader, *, start: int = 0, base_ns: int | None = None) -> TracedRank:
-        """By a record's header; `base_ns` None: by the clocks that are in it."""
+        """Made of a record's header; `base_ns` None: by the clocks that are in it."""
         return cls(
             run=header.run,
             start=start,
@@ -58,6 +60,20 @@ class TracedRank:
             version=header.distdbg_version,
             base_ns=header.to_wall_ns(0) if base_ns is None else base_ns,
         )
+
+    def attributes(self) -> dict[str, Value]:
+        """The attributes of the resource whose spans they are."""
+        return {
+            names.INSTANCE: f"{self.run}/{self.rank}",
+            names.HOST: self.host,
+            names.PID: self.pid,
+            names.PYTHON: self.python,
+            names.DISTRO_VERSION: self.version,
+            names.RUN: self.run,
+            names.START: self.start,
+            names.RANK: self.rank,
+            names.WORLD_SIZE: self.world_size,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +131,7 @@ class OpFacts:
     is_aside: bool = False
     is_async: bool = False
     peer: int | None = None
-    """Of a message, a rank of the job; of a recv from any, whom it was from once it has ended."""
+    """The other rank of a message, as a rank of the job; a recv from any knows it once it has ended."""
     tag: int = 0
     message: int | None = None
     """Which of the messages of this sender, receiver and tag it is, from 1; None: not known."""
@@ -147,7 +163,6 @@ class OpFacts:
 
     @property
     def error_words(self) -> str:
-        """The first line of it."""
         what = self._error_facts().get("what")
         return what if isinstance(what, str) else ""
 
@@ -168,7 +183,7 @@ def facts_of(
     context: Context | None = None,
     region: str = "",
 ) -> OpFacts:
-    """Of an op that was looked up."""
+    """The facts of an op that was looked up."""
     if group is None:
         group = TracedGroup.of(op.group) if op.group is not None else TracedGroup()
     base_ns = rank.base_ns

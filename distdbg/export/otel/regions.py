@@ -13,13 +13,14 @@ from typing import Final
 from distdbg.export.otel import attributes as names
 from distdbg.export.otel.ids import Numbering, span_id
 from distdbg.export.otel.model import SpanData, Value
-from distdbg.export.otel.recorded_ops import TracedRank
+from distdbg.export.otel.recorded_ops import Context, TracedRank
 from distdbg.export.otel.sampling import Sampler
+from distdbg.record import entries
 from distdbg.record.entries import Event, MarkEntry, SpanBegin, SpanEnd
 
 #: Blocks that one thread has open at once; more are passed over.
-_MOST_DEEP: Final = 64
-_MOST_THREADS: Final = 256
+_MAX_DEEP: Final = 64
+_MAX_THREADS: Final = 256
 
 
 @dataclass(slots=True)
@@ -81,10 +82,10 @@ class RegionSpans:
                 yield replace(span, attributes=values, error=error)
 
     def _begin(self, event: SpanBegin) -> None:
-        if len(self._open) >= _MOST_THREADS and event.thread not in self._open:
+        if len(self._open) >= _MAX_THREADS and event.thread not in self._open:
             self._open.pop(next(iter(self._open)))
         blocks = self._open.setdefault(event.thread, [])
-        if len(blocks) >= _MOST_DEEP:
+        if len(blocks) >= _MAX_DEEP:
             del blocks[0]  # its end was overwritten, as that of most of the others
         blocks.append(_Open(event, *self._place(event)))
 
@@ -150,3 +151,35 @@ class RegionSpans:
             rank=self.rank.rank,
             attributes=values,
         )
+
+
+class SpanContexts:
+    """Those of one record, told in order."""
+
+    def __init__(self) -> None:
+        self._threads: dict[int, Context] = {}
+
+    def take(self, event: entries.Event) -> None:
+        """Take in an event, if it is one of these."""
+        if not isinstance(event, entries.ContextEntry):
+            return
+        self._threads.pop(event.thread, None)
+        if not event.trace_id:
+            return
+        if len(self._threads) >= _MAX_THREADS:
+            del self._threads[next(iter(self._threads))]
+        self._threads[event.thread] = Context(
+            int(event.trace_id, 16), int(event.span_id, 16), event.is_sampled
+        )
+
+    def forget(self) -> None:
+        """Events were missed: nobody knows where the threads are until they say it again."""
+        self._threads.clear()
+
+    @property
+    def are_any(self) -> bool:
+        return bool(self._threads)
+
+    def of(self, thread: int) -> Context | None:
+        """The span that a thread is in; None: it is in none."""
+        return self._threads.get(thread)

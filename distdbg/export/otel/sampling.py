@@ -2,7 +2,7 @@
 
 Head: OTEL_TRACES_SAMPLER and _ARG by OpenTelemetry's rules: from the last eight bytes of the trace id
 alone, as the SDKs do. When it is not set, numbers are thinned out: of each numbering the first
-`FULL` ops are kept, then every second, every fourth ... and at last every `MOST_STRIDE`th; what a host
+`FULL` ops are kept, then every second, every fourth ... and at last every `MAX_STRIDE`th; what a host
 keeps so is a few thousand spans per rank whatever the program does, and a short job is kept whole.
 
 Tail: what was slow, failed or did not match is kept anyway; that is decided by `is_remarkable` from what
@@ -23,11 +23,11 @@ from typing import Final
 from distdbg.export.otel.ids import low_half
 
 FULL: Final = 1024
-MOST_STRIDE: Final = 1024
+MAX_STRIDE: Final = 1024
 ALL: Final = 2**64
 #: How many decisions of a budget are remembered.
-_MOST_DECISIONS: Final = 8192
-_MOST_LEVEL: Final = 32
+_MAX_DECISIONS: Final = 8192
+_MAX_LEVEL: Final = 32
 #: How long a level is kept at the least, when less is to be left out.
 _LEVEL_NS: Final = 250_000_000
 
@@ -70,11 +70,11 @@ def is_kept_number(seq: int) -> bool:
 
 def stride_at(seq: int) -> int:
     """Every how many of the ops about this number are kept: a power of two."""
-    return min(1 << (max(seq - 1, 0) // FULL).bit_length(), MOST_STRIDE)
+    return min(1 << (max(seq - 1, 0) // FULL).bit_length(), MAX_STRIDE)
 
 
 def read_sampler(environ: Mapping[str, str]) -> tuple[Sampler, str]:
-    """By the environment, and what was wrong with it: words for one warning, or ''."""
+    """The sampler that the environment asks for, and what was wrong with it: one warning, or ''."""
     name = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower()
     if not name:
         return Sampler(), ""
@@ -157,7 +157,7 @@ class Budget:
         half = low_half(trace_id)
         decided = self._decisions.get(half)
         if decided is None:
-            if self._left <= 0 and self._level < _MOST_LEVEL:
+            if self._left <= 0 and self._level < _MAX_LEVEL:
                 self._level += 1
                 self._left += max(self._rate / 8, cost)
             if half >= bound >> self._level:
@@ -168,6 +168,6 @@ class Budget:
             else:
                 decided = SamplingDecision.NO_ROOM
             self._decisions[half] = decided
-            if len(self._decisions) > _MOST_DECISIONS:
+            if len(self._decisions) > _MAX_DECISIONS:
                 self._decisions.popitem(last=False)
         return decided

@@ -33,7 +33,7 @@ _KINDS: Final = {
     model.SpanKind.PRODUCER: SpanKind.PRODUCER,
     model.SpanKind.CONSUMER: SpanKind.CONSUMER,
 }
-_MOST: Final = 2**63 - 1
+_MAX: Final = 2**63 - 1
 _UNSET: Final = Status(StatusCode.UNSET)
 
 
@@ -48,7 +48,7 @@ class _Known(Resource):
 
 
 def make_resource(attributes: Mapping[str, Value]) -> Resource:
-    """With these attributes; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES of the environment go before."""
+    """A resource with these attributes; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before."""
     given = OTELResourceDetector().detect().attributes
     sdk = {
         "telemetry.sdk.language": "python",
@@ -60,20 +60,7 @@ def make_resource(attributes: Mapping[str, Value]) -> Resource:
 
 def resource_of_rank(rank: TracedRank) -> Resource:
     """What says whose spans they are."""
-    return make_resource(
-        {
-            names.INSTANCE: f"{rank.run}/{rank.rank}",
-            names.HOST: rank.host,
-            names.PID: rank.pid,
-            names.PYTHON: rank.python,
-            names.DISTRO: "distdbg",
-            names.DISTRO_VERSION: rank.version,
-            names.RUN: rank.run,
-            names.START: rank.start,
-            names.RANK: rank.rank,
-            names.WORLD_SIZE: rank.world_size,
-        }
-    )
+    return make_resource({**rank.attributes(), names.DISTRO: "distdbg"})
 
 
 def resource_of_agent(run: str, host: str) -> Resource:
@@ -91,7 +78,7 @@ def resource_of_agent(run: str, host: str) -> Resource:
 
 
 def to_sdk(span: SpanData, resource: Resource) -> ReadableSpan:
-    """As exporters take it."""
+    """Make a span as exporters take it."""
     return ReadableSpan(
         name=fitting_text(span.name),
         context=_context(span.trace_id, span.span_id, is_remote=False),
@@ -119,8 +106,8 @@ def _context(trace_id: int, span: int, *, is_remote: bool) -> SpanContext:
 
 
 def _time(wall_ns: int) -> int:
-    """As the protocol has room for it: a damaged record may say anything."""
-    return min(max(wall_ns, 0), _MOST)
+    """Cut a time to what the protocol has room for: a damaged record may say anything."""
+    return min(max(wall_ns, 0), _MAX)
 
 
 def fitting(attributes: model.Attributes) -> dict[str, Value]:
@@ -128,10 +115,10 @@ def fitting(attributes: model.Attributes) -> dict[str, Value]:
     return {
         name: fitting_text(value) if isinstance(value, str) else value
         for name, value in attributes.items()
-        if not isinstance(value, int) or -_MOST <= value <= _MOST
+        if not isinstance(value, int) or -_MAX <= value <= _MAX
     }
 
 
 def fitting_text(value: str) -> str:
-    """With a question mark for what UTF-8 cannot say, for which the encoder refuses the whole batch."""
+    """Put a question mark for what UTF-8 cannot say: the encoder would refuse the whole batch."""
     return value if value.isascii() else value.encode("utf-8", "replace").decode()

@@ -25,7 +25,7 @@ _SEVERITIES: Final = {
 
 
 def to_sdk_log(log: LogData, resource: Resource, observed_ns: int) -> ReadableLogRecord:
-    """As exporters take it. `observed_ns`: when the agent has seen it."""
+    """Make a log record as exporters take it. `observed_ns`: when the agent has seen it."""
     context = Context()
     if log.trace_id:
         where = SpanContext(log.trace_id, log.span_id, is_remote=True, trace_flags=_SAMPLED)

@@ -77,7 +77,6 @@ def values_of(
 
 
 def context_values(context: Context | None) -> tuple[str, str]:
-    """The ids of the program's span."""
     if context is None:
         return "", ""
     return f"{context.trace_id:032x}", f"{context.span_id:016x}"
@@ -93,7 +92,7 @@ def escape(text: str) -> str:
 def make_template(
     op: OpFacts, spans: OpSpans, choice: SpanChoice, to_json: ToJson
 ) -> Template | None:
-    """Of an op that has started and ended well; None where it has to be made anew each time."""
+    """A template by an op that has started and ended well; None where it has to be made anew each time."""
     started_ns, ended_ns = op.started_ns, op.ended_ns
     if started_ns is None or ended_ns is None or not op.issued_ns <= started_ns <= ended_ns:
         return None

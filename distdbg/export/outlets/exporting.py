@@ -45,8 +45,6 @@ Maker = Callable[[OutletSource, ExportOptions], Outlet | None]
 
 
 class AgentOutlets:
-    """All outlets of one agent."""
-
     def __init__(
         self, agent: OutletSource, exports: ExportOptions, *, makers: Sequence[Maker] | None = None
     ) -> None:

@@ -23,9 +23,9 @@ from distdbg.export.tracing.trace_events import (
 )
 from distdbg.export.tracing.tracing import Tracing
 
-_MOST_TOLD: Final = 4096
+_MAX_TOLD: Final = 4096
 #: What follows from a finding is told with it, so deep.
-_MOST_DEPTH: Final = 4
+_MAX_DEPTH: Final = 4
 
 
 class TracingOutlet:
@@ -110,12 +110,12 @@ class TracingOutlet:
             return
         names = group_names(session)
         for finding in verdict.findings:
-            self._tell_one(finding, names, _MOST_DEPTH)
+            self._tell_one(finding, names, _MAX_DEPTH)
 
     def _tell_one(self, finding: Finding, names: Mapping[str, str], depth: int) -> None:
         key = key_of_finding(finding)
         if key not in self._told:
-            if len(self._told) >= _MOST_TOLD:
+            if len(self._told) >= _MAX_TOLD:
                 del self._told[next(iter(self._told))]
             self._told[key] = None
             self._findings += 1

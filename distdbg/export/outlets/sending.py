@@ -29,7 +29,7 @@ EVERY_S: Final = 15.0
 _PUSH_S: Final = 5.0
 #: After which a text file is of nobody.
 _OLD_S: Final = 3600.0
-_LEAST_S: Final = 0.05
+_MIN_S: Final = 0.05
 
 _log = logging.getLogger("distdbg.agent")
 
@@ -81,7 +81,7 @@ class PushOutlet:
                     send(self._metering.metrics(), _PUSH_S)
             metrics = self._metering.last_metrics()
             if metrics is not None:
-                send(metrics, max(_LEAST_S, self._until - time.monotonic()))
+                send(metrics, max(_MIN_S, self._until - time.monotonic()))
         except Exception:  # noqa: BLE001  # the job is none the worse
             _log.exception("metrics are no longer written")
 

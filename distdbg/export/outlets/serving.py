@@ -16,11 +16,12 @@ from typing import Final
 from distdbg.errors import ConfigError
 from distdbg.export.http.gate import AccessGate, find_uids
 from distdbg.export.http.pages import JSON, PageAnswer, make_index, text_answer
-from distdbg.export.http.sd import MetricsTarget, join_address, write_targets
+from distdbg.export.http.sd import MetricsTarget, write_targets
 from distdbg.export.http.server import Server
 from distdbg.export.metrics.negotiate import negotiate
 from distdbg.export.outlets.source import NotInTime, OutletSource
 from distdbg.export.outlets.targets import Neighbours
+from distdbg.launch.endpoint import join_endpoint
 from distdbg.launch.exports import ExportOptions, is_loopback
 from distdbg.secure.guard import Guard, open_guard
 from distdbg.secure.settings import is_on
@@ -62,7 +63,7 @@ class ServerOutlet:
         try:
             self._port = self._server.listen(self._host, self._asked)
         except OSError as error:
-            where = join_address(self._host, self._asked)
+            where = join_endpoint(self._host, self._asked)
             if error.errno != errno.EADDRINUSE:
                 self._server.close()
                 raise ConfigError(
@@ -84,7 +85,7 @@ class ServerOutlet:
         host = self._host
         if host in ANY:
             host = self._agent.addr or self._agent.host
-        return join_address(host, self._port)
+        return join_endpoint(host, self._port)
 
     def hosts(self) -> dict[str, str]:
         """By other hosts of the job where they serve theirs, as far as that leads there from elsewhere."""
@@ -137,7 +138,7 @@ def open_web_guard() -> Guard | None:
 
 
 def make_gate(exports: ExportOptions) -> AccessGate:
-    """Who may read. ConfigError for a token file that cannot be trusted."""
+    """The gate: who may read. ConfigError for a token file that cannot be trusted."""
     token = b""
     if exports.token_file is not None:
         from distdbg.runtime.rendezvous.token import read_token

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from distdbg.hosts.tail_sampling import KeptOp
 
 
+RunInThread = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
+"""Does what takes long in a thread; then calls the second in the loop, with the outcome of the first."""
+
+
 class NotInTime(DistNetworkError):
     """The agent's loop did not answer."""
 
@@ -58,8 +62,6 @@ class OtherHostsMetrics(Protocol):
 
 
 class MetricsSource(Protocol):
-    """The metrics of one agent."""
-
     counts: ExportCounts
     exemplars: Callable[[], Exemplars]
     """Asked at each collection."""

@@ -20,8 +20,8 @@ from distdbg.record.folders import agents_folder
 _LOOK_S: Final = 2.0
 _AGAIN_S: Final = 10.0
 _PATIENCE_S: Final = 1.0
-_MOST_AGENTS: Final = 256
-_MOST_HOSTS: Final = 4096
+_MAX_AGENTS: Final = 256
+_MAX_HOSTS: Final = 4096
 _END_S: Final = 0.2
 
 _log = logging.getLogger("distdbg.agent")
@@ -54,7 +54,7 @@ class Neighbours:
 
     def look(self) -> None:
         """Ask who is new, or was asked a while ago."""
-        paths = sorted(agents_folder(self._tempdir).glob("*.sock"))[:_MOST_AGENTS]
+        paths = sorted(agents_folder(self._tempdir).glob("*.sock"))[:_MAX_AGENTS]
         now = time.monotonic()
         for path in self._known.keys() - set(paths):
             del self._known[path]
@@ -110,6 +110,6 @@ def read_targets(about: Any) -> tuple[MetricsTarget, ...]:
     hosts = metrics.get("hosts")
     if isinstance(hosts, dict):
         found += [
-            MetricsTarget(str(at), run, str(of)) for of, at in list(hosts.items())[:_MOST_HOSTS]
+            MetricsTarget(str(at), run, str(of)) for of, at in list(hosts.items())[:_MAX_HOSTS]
         ]
     return tuple(found)

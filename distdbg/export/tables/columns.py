@@ -38,8 +38,6 @@ Value = str | int | float | bool | None
 
 
 class ColumnUnit(Enum):
-    """What the values of a column are."""
-
     TEXT = "text"
     INTEGER = "integer"
     NUMBER = "number"
@@ -50,8 +48,6 @@ class ColumnUnit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NoteRow:
-    """A row that is no op."""
-
     type: str
     rank: int | None = None
     host: str | None = None
@@ -91,7 +87,7 @@ class Rank:
         return bool(self.log.ops.flags[at] & Flag.MESSAGE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ExportColumn:
     """One column. It has `of_op` or `numbers`."""
 
@@ -197,216 +193,65 @@ def to_json(listing: Listing[Item]) -> str | None:
     return json.dumps(items, separators=(",", ":"))
 
 
+_TEXT, _INTEGER, _NUMBER, _FLAG, _TIME, _LENGTH = ColumnUnit
+
 COLUMNS: Final = (
-    ExportColumn(
-        name="run",
-        unit=ColumnUnit.TEXT,
-        about="the name of the run",
-        of_op=lambda r, at: r.run or None,
-    ),
-    ExportColumn(
-        name="attempt",
-        unit=ColumnUnit.INTEGER,
-        about="which start of the job, from 0: a launcher may start its ranks again",
-        of_op=lambda r, at: r.session.attempt,
-    ),
-    ExportColumn(
-        name="rank", unit=ColumnUnit.INTEGER, about="who called", of_op=lambda r, at: r.log.rank
-    ),
-    ExportColumn(
-        name="host",
-        unit=ColumnUnit.TEXT,
-        about="of that rank",
-        of_op=lambda r, at: r.log.host or None,
-    ),
-    ExportColumn(
-        name="type",
-        unit=ColumnUnit.TEXT,
-        about="`op`, `mark`, `span`, or `finding`: of `distdbg analyze`, a row each, with the rank of the "
-        "cause if it is one",
-        of_op=lambda r, at: "op",
-    ),
-    ExportColumn(
-        name="number",
-        unit=ColumnUnit.INTEGER,
-        about="as the rank counted its events, from 1",
-        numbers=_column("number"),
-    ),
-    ExportColumn(
-        name="group",
-        unit=ColumnUnit.TEXT,
-        about="what messages call the process group",
-        keys=("group",),
-        of_op=_group,
-    ),
-    ExportColumn(
-        name="group_size",
-        unit=ColumnUnit.INTEGER,
-        about="how many ranks it has",
-        keys=("group",),
-        of_op=_group_size,
-    ),
-    ExportColumn(
-        name="seq",
-        unit=ColumnUnit.INTEGER,
-        about="the number of a collective in its group, the same on all its ranks; of a message "
-        "among those to, or from, its peer",
-        numbers=_column("seq"),
-    ),
-    ExportColumn(
-        name="kind",
-        unit=ColumnUnit.TEXT,
-        about="`all_reduce`, `send`, `new_group` ...",
-        keys=("kind", "form"),
-        of_op=Rank.kind,
-    ),
-    ExportColumn(
-        name="name",
-        unit=ColumnUnit.TEXT,
-        about="the function that was called, as `all_gather_into_tensor`; the name of a mark or "
-        "span; the kind of a finding",
-        keys=("kind", "form"),
-        of_op=lambda r, at: r.form(at).name or r.kind(at),
-    ),
-    ExportColumn(
-        name="dtype",
-        unit=ColumnUnit.TEXT,
-        about="`float32`",
-        keys=("form",),
-        of_op=lambda r, at: r.form(at).dtype or None,
-    ),
-    ExportColumn(
-        name="op",
-        unit=ColumnUnit.TEXT,
-        about="the reduce op, as `sum`",
-        keys=("form",),
-        of_op=lambda r, at: r.form(at).op.lower() or None,
-    ),
-    ExportColumn(
-        name="root",
-        unit=ColumnUnit.INTEGER,
-        about="the rank that sends to all, or receives from all",
-        keys=("form",),
-        of_op=lambda r, at: r.form(at).root,
-    ),
-    ExportColumn(
-        name="inputs",
-        unit=ColumnUnit.TEXT,
-        about="the shapes of what goes in, as JSON: `[[1024,16]]`",
-        keys=("form",),
-        of_op=lambda r, at: to_json(r.form(at).inputs),
-    ),
-    ExportColumn(
-        name="outputs",
-        unit=ColumnUnit.TEXT,
-        about="of what comes out",
-        keys=("form",),
-        of_op=lambda r, at: to_json(r.form(at).outputs),
-    ),
-    ExportColumn(
-        name="nbytes",
-        unit=ColumnUnit.INTEGER,
-        about="how much the op is about, as nccl-tests counts it",
-        keys=("form", "kind", "group"),
-        of_op=_nbytes,
-    ),
-    ExportColumn(
-        name="peer",
-        unit=ColumnUnit.INTEGER,
-        about="the other rank of a message; none while a recv from any rank has met nobody",
-        keys=("peer", "source", "flags"),
-        of_op=_peer,
-    ),
-    ExportColumn(
-        name="tag",
-        unit=ColumnUnit.INTEGER,
-        about="of a message",
-        keys=("tag", "flags"),
-        of_op=lambda r, at: r.log.ops.tag[at] if r.is_message(at) else None,
-    ),
-    ExportColumn(
-        name="is_async",
-        unit=ColumnUnit.FLAG,
-        about="whether it was begun with `async_op=True`",
-        keys=("flags",),
-        of_op=lambda r, at: bool(r.log.ops.flags[at] & Flag.ASYNC),
-    ),
-    ExportColumn(
-        name="status",
-        unit=ColumnUnit.TEXT,
-        about="`ok`, `in_flight`, `timeout`, `peer_lost`, `mismatch` ...; of a finding its severity",
-        keys=("status",),
-        of_op=lambda r, at: label_of_status(r.log.ops.status[at]),
-    ),
-    ExportColumn(
-        name="error",
-        unit=ColumnUnit.TEXT,
-        about="what an op that failed said, or a finding",
-        of_op=lambda r, at: None,
-    ),
-    ExportColumn(
-        name="issued",
-        unit=ColumnUnit.TIME,
-        about="when it was called; of a mark when it was set, of a span when it began",
-        numbers=_time("issued_ns"),
-    ),
-    ExportColumn(
-        name="started",
-        unit=ColumnUnit.TIME,
-        about="when all ranks had come",
-        numbers=_time("started_ns"),
-    ),
-    ExportColumn(
-        name="ended",
-        unit=ColumnUnit.TIME,
-        about="none while it is in flight, or where that word of the record is damaged",
-        numbers=_time("ended_ns"),
-    ),
-    ExportColumn(
-        name="duration",
-        unit=ColumnUnit.LENGTH,
-        about="from issue to end",
-        numbers=_length("issued_ns", "ended_ns"),
-    ),
-    ExportColumn(
-        name="wait",
-        unit=ColumnUnit.LENGTH,
-        about="from issue until all ranks had arrived: the part that late ranks cause",
-        numbers=_length("issued_ns", "started_ns"),
-    ),
-    ExportColumn(
-        name="transfer",
-        unit=ColumnUnit.LENGTH,
-        about="from then to the end",
-        numbers=_length("started_ns", "ended_ns"),
-    ),
-    ExportColumn(
-        name="site",
-        unit=ColumnUnit.TEXT,
-        about="where it was called: `train.py:88 (step)`",
-        keys=("stack",),
-        of_op=_site,
-    ),
-    ExportColumn(
-        name="thread",
-        unit=ColumnUnit.INTEGER,
-        about="the kernel's number of the thread that called",
-        numbers=_column("thread"),
-    ),
-    ExportColumn(
-        name="comm",
-        unit=ColumnUnit.TEXT,
-        about="what the program called it (`record_comm`)",
-        keys=("comm",),
-        of_op=_comm,
-    ),
-    ExportColumn(
-        name="value",
-        unit=ColumnUnit.NUMBER,
-        about="the number that a mark was given",
-        of_op=lambda r, at: None,
-    ),
-)
+    ExportColumn("run", _TEXT, "the name of the run", of_op=lambda r, at: r.run or None),
+    ExportColumn("attempt", _INTEGER, "which start of the job, from 0: a launcher may start its ranks again",
+        of_op=lambda r, at: r.session.attempt),
+    ExportColumn("rank", _INTEGER, "who called", of_op=lambda r, at: r.log.rank),
+    ExportColumn("host", _TEXT, "of that rank", of_op=lambda r, at: r.log.host or None),
+    ExportColumn("type", _TEXT,
+        "`op`, `mark`, `span`, or `finding`: of `distdbg analyze`, a row each, with the rank of the cause"
+        " if it is one", of_op=lambda r, at: "op"),
+    ExportColumn("number", _INTEGER, "as the rank counted its events, from 1", numbers=_column("number")),
+    ExportColumn("group", _TEXT, "what messages call the process group", keys=("group",), of_op=_group),
+    ExportColumn("group_size", _INTEGER, "how many ranks it has", keys=("group",), of_op=_group_size),
+    ExportColumn("seq", _INTEGER,
+        "the number of a collective in its group, the same on all its ranks; of a message among those to,"
+        " or from, its peer", numbers=_column("seq")),
+    ExportColumn("kind", _TEXT, "`all_reduce`, `send`, `new_group` ...",
+        keys=("kind", "form"), of_op=Rank.kind),
+    ExportColumn("name", _TEXT,
+        "the function that was called, as `all_gather_into_tensor`; the name of a mark or span; the kind "
+        "of a finding", keys=("kind", "form"), of_op=lambda r, at: r.form(at).name or r.kind(at)),
+    ExportColumn("dtype", _TEXT, "`float32`", keys=("form",), of_op=lambda r, at: r.form(at).dtype or None),
+    ExportColumn("op", _TEXT, "the reduce op, as `sum`",
+        keys=("form",), of_op=lambda r, at: r.form(at).op.lower() or None),
+    ExportColumn("root", _INTEGER, "the rank that sends to all, or receives from all",
+        keys=("form",), of_op=lambda r, at: r.form(at).root),
+    ExportColumn("inputs", _TEXT, "the shapes of what goes in, as JSON: `[[1024,16]]`",
+        keys=("form",), of_op=lambda r, at: to_json(r.form(at).inputs)),
+    ExportColumn("outputs", _TEXT, "of what comes out",
+        keys=("form",), of_op=lambda r, at: to_json(r.form(at).outputs)),
+    ExportColumn("nbytes", _INTEGER, "how much the op is about, as nccl-tests counts it",
+        keys=("form", "kind", "group"), of_op=_nbytes),
+    ExportColumn("peer", _INTEGER,
+        "the other rank of a message; none while a recv from any rank has met nobody",
+        keys=("peer", "source", "flags"), of_op=_peer),
+    ExportColumn("tag", _INTEGER, "of a message",
+        keys=("tag", "flags"), of_op=lambda r, at: r.log.ops.tag[at] if r.is_message(at) else None),
+    ExportColumn("is_async", _FLAG, "whether it was begun with `async_op=True`",
+        keys=("flags",), of_op=lambda r, at: bool(r.log.ops.flags[at] & Flag.ASYNC)),
+    ExportColumn("status", _TEXT,
+        "`ok`, `in_flight`, `timeout`, `peer_lost`, `mismatch` ...; of a finding its severity",
+        keys=("status",), of_op=lambda r, at: label_of_status(r.log.ops.status[at])),
+    ExportColumn("error", _TEXT, "what an op that failed said, or a finding", of_op=lambda r, at: None),
+    ExportColumn("issued", _TIME, "when it was called; of a mark when it was set, of a span when it began",
+        numbers=_time("issued_ns")),
+    ExportColumn("started", _TIME, "when all ranks had come", numbers=_time("started_ns")),
+    ExportColumn("ended", _TIME, "none while it is in flight, or where that word of the record is damaged",
+        numbers=_time("ended_ns")),
+    ExportColumn("duration", _LENGTH, "from issue to end", numbers=_length("issued_ns", "ended_ns")),
+    ExportColumn("wait", _LENGTH, "from issue until all ranks had arrived: the part that late ranks cause",
+        numbers=_length("issued_ns", "started_ns")),
+    ExportColumn("transfer", _LENGTH, "from then to the end", numbers=_length("started_ns", "ended_ns")),
+    ExportColumn("site", _TEXT, "where it was called: `train.py:88 (step)`", keys=("stack",), of_op=_site),
+    ExportColumn("thread", _INTEGER, "the kernel's number of the thread that called",
+        numbers=_column("thread")),
+    ExportColumn("comm", _TEXT, "what the program called it (`record_comm`)", keys=("comm",), of_op=_comm),
+    ExportColumn("value", _NUMBER, "the number that a mark was given", of_op=lambda r, at: None),
+)  # fmt: skip
 
 #: Columns of ops of which few have a value: by the place in the part.
 SPARSE: Final = {"error": _errors}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _GROUP_ROWS: Final = 1 << 16
 _KEY: Final = b"distdbg"
 NARROW: Final = frozenset(("attempt", "rank", "group_size"))
-_MOST: Final = 2**63 - 1
+_MAX: Final = 2**63 - 1
 
 
 def check() -> None:
@@ -142,7 +142,7 @@ def _clean(word: Value) -> Value:
     """Names of files may be no UTF-8, and numbers of damaged forms of any size."""
     if isinstance(word, str) and not word.isascii():
         return word.encode("utf-8", "backslashreplace").decode()
-    if isinstance(word, int) and not -_MOST <= word <= _MOST:
+    if isinstance(word, int) and not -_MAX <= word <= _MAX:
         return None
     return word
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from distdbg.export.tables.columns import ExportColumn, Numbers
 
 #: What is made at a time; some 250 bytes a row.
-_MOST_ROWS: Final = 1 << 16
+_MAX_ROWS: Final = 1 << 16
 _WHOLE: Final = (ColumnUnit.INTEGER, ColumnUnit.TIME, ColumnUnit.LENGTH)
 
 
@@ -41,20 +41,17 @@ class Distinct:
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Some rows."""
-
     count: int
     columns: Mapping[str, Distinct | Numbers]
     """All of `COLUMNS`."""
 
 
 def parts(rank: Rank) -> Iterator[RowBatch]:
-    """All rows of a rank."""
-    for start in range(0, len(rank.log.ops), _MOST_ROWS):
-        yield _op_part(rank, slice(start, min(start + _MOST_ROWS, len(rank.log.ops))))
+    for start in range(0, len(rank.log.ops), _MAX_ROWS):
+        yield _op_part(rank, slice(start, min(start + _MAX_ROWS, len(rank.log.ops))))
     rows = notes(rank.log)
-    for start in range(0, len(rows), _MOST_ROWS):
-        yield _note_part(rank, rows[start : start + _MOST_ROWS])
+    for start in range(0, len(rows), _MAX_ROWS):
+        yield _note_part(rank, rows[start : start + _MAX_ROWS])
 
 
 # --------------------------------------------------------------------------------------------- ops
@@ -82,7 +79,7 @@ def _op_part(rank: Rank, part: slice) -> RowBatch:
 def _distinct(
     ops: Ops, keys: Sequence[str], part: slice
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Of each combination of these columns the first row that has it; and which one each row has."""
+    """The first row with each combination of these columns, and which combination each row has."""
     import numpy as np
 
     codes = np.zeros(part.stop - part.start, np.int64)

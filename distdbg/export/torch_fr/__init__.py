@@ -3,6 +3,5 @@
 spelling.py   what torch calls a kind, a dtype and the sizes of a call
 sides.py      of which ops and messages every side is known
 entries.py    the entries of one rank
-batches.py    a pickle that grows
-dumps.py      the folder: one file per rank
+dumps.py      the folder: one file per rank, a pickle that grows
 """

@@ -1,4 +1,4 @@
-"""Of which ops of a run all sides are known, by one look at each rank before anything is written. Pure.
+"""Finds the ops of a run whose sides are all known, by a look at each rank before anything is written. Pure.
 
     sides = Sides()
     for log in start.read(): sides.add(log, session)
@@ -41,7 +41,7 @@ class MessageNumbering:
     is_by_order: bool = False
     """Each tag for itself, in the order of the calls; else as the ranks have counted them."""
     first: int = 1
-    """Of the earlier ones one side is not there."""
+    """The first message of which both sides are there."""
     last: int = _FAR
 
 
@@ -73,7 +73,7 @@ class FlightRecorderSides:
         self._trimmed: set[tuple[int, int, int, int]] = set()
 
     def add(self, log: RankLog, unreadable: frozenset[int], before: Ops | None = None) -> None:
-        """Of one rank what will be written.
+        """Take in what will be written of one rank.
 
         Args:
             unreadable: indexes of ops of which too little is there to show them.

@@ -7,8 +7,7 @@ counts            counters over the time of a rank
 lanes             slices of one track may not overlap, so what overlaps gets tracks beside each other
 moments           what happened to a rank beside its ops
 packets           packets of a Perfetto trace
-pids              numbers for the processes of a trace
 protobuf_columns  many protobuf messages of one layout at once, by NumPy
 shared_arguments  the arguments of an op that many ops have in common
-slices            what a rank did as slices on tracks, for any format of traces
+slices            what a rank did as slices on tracks, for any format of traces; numbers of processes
 """

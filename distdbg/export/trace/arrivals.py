@@ -1,4 +1,4 @@
-"""Who came first and last to each collective, and how the two ends of messages are counted.
+"""Finds the first and last rank in each collective, and counts the two ends of messages alike.
 
     arrivals = Arrivals()
     for log in start.read():                  the first of two readings
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SEND: Final = KIND_LABELS.index("send")
 #: A seq so far from the first of its group is damage, not an op.
-_MOST_SPAN: Final = 1 << 24
+_MAX_SPAN: Final = 1 << 24
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 _LATE: Final = 2**63 - 1
 
@@ -47,7 +47,7 @@ class _Group:
 
     def add(self, rank: int, seqs: NDArray[np.int64], issued_ns: NDArray[np.int64]) -> None:
         low, high = int(seqs.min()), int(seqs.max())
-        if max(high, self.base + len(self.first)) - min(low, self.base) >= _MOST_SPAN:
+        if max(high, self.base + len(self.first)) - min(low, self.base) >= _MAX_SPAN:
             return
         if not len(self.first):
             self.base = low
@@ -73,7 +73,7 @@ class _Group:
 
 
 class Arrivals:
-    """Of one start of a job."""
+    """The arrivals of one start of a job."""
 
     def __init__(self) -> None:
         self._groups: dict[int, _Group] = {}
@@ -88,7 +88,6 @@ class Arrivals:
         self._lost: set[int] = set()
 
     def add(self, log: RankLog) -> None:
-        """Take in a rank."""
         ops = log.ops
         self.has_clocks &= log.clock_error_ns is not None or not len(ops)
         for index, far in log.progress.items():
@@ -150,7 +149,7 @@ class Arrivals:
         return tuple(rank for rank in members if issued.get(rank, 0) < seq)
 
     def number_messages(self, rank: int, ops: Ops) -> dict[int, tuple[int, int, int, int, int]]:
-        """Of each message whose other end is known to have the same: group, sender, receiver, tag, number."""
+        """Group, sender, receiver, tag and number of the messages whose other end has the same."""
         counts: Counter[tuple[int, int, int, int]] = Counter()
         found = {}
         where = np.flatnonzero(np.frombuffer(ops.flags, np.uint8) & Flag.MESSAGE)

@@ -31,13 +31,11 @@ from distdbg.export.trace.moments import (
     Moment,
     findings_of,
     marks_of,
+    moments_of_run,
     spans_of,
-    to_moment,
-    values_of,
 )
-from distdbg.export.trace.pids import choose_pids
 from distdbg.export.trace.shared_arguments import facts_of, find_combos, kind_of, name_of
-from distdbg.export.trace.slices import RankSlices, to_slices, wait_name, wait_words
+from distdbg.export.trace.slices import RankSlices, choose_pids, to_slices, wait_name, wait_words
 from distdbg.record.format import Flag
 
 if TYPE_CHECKING:
@@ -49,20 +47,18 @@ if TYPE_CHECKING:
 
 _CHUNK: Final = 8_192
 #: Combinations of facts that are kept; more are made anew.
-_MOST_TEXTS: Final = 50_000
-_MOST_BLAMED: Final = 8
+_MAX_TEXTS: Final = 50_000
 #: Numbers of threads, which stand for tracks: those of ops come before.
 _SPANS: Final = 1_000_000
 _MARKS: Final = 2_000_000
 _FINDINGS: Final = 2_000_001
-#: Of a microsecond.
+#: The digits below a microsecond.
 _RESTS: Final = tuple(f".{ns:03}" for ns in range(1_000))
-#: Of the process that has what is of no rank.
+#: The process of what belongs to no rank.
 _RUN_PID: Final = 0x7FFF_FF00
 
 
 def write(run: OpenedRun, output: BinaryIO) -> None:
-    """Write all of it."""
     times = [at_ns for start in run.starts if (at_ns := start.first_ns()) != NEVER]
     zero_ns = min(times, default=0)
     about = {
@@ -84,8 +80,6 @@ def write(run: OpenedRun, output: BinaryIO) -> None:
 
 
 class _StartWriter:
-    """One start of the job."""
-
     def __init__(
         self,
         start: RunStart,
@@ -99,7 +93,7 @@ class _StartWriter:
         self._end_ns = start.end_ns()
         self._pids = choose_pids(start)
         self._arrivals = Arrivals()
-        #: Of what is wanted alone: an arrow has to begin somewhere.
+        #: Only of what is wanted: an arrow has to begin somewhere.
         self._arrows = Arrivals()
         self._texts = texts
 
@@ -126,10 +120,7 @@ class _StartWriter:
         pid = _RUN_PID + session.attempt
         self._put(_name_process(pid, f"run {session.run or session.source}{which}", "", -1))
         self._put([_name_thread(pid, _FINDINGS, "findings", 0)])
-        moments = [to_moment(finding, self._start) for finding in findings]
-        if self._end_ns != NEVER:
-            words = "now" if session.is_live else "last sign of life"
-            moments.append(Moment(self._end_ns, words, "end"))
+        moments = moments_of_run(self._start, findings)
         self._put(self._instants(pid, _FINDINGS, moments, scope="g"))
 
     def _write_rank(self, log: RankLog, findings: list[Finding], order: int) -> None:
@@ -147,12 +138,7 @@ class _StartWriter:
             )
             self._write_ops(pid, slices)
         self._write_spans(pid, log)
-        found = list(findings_of(log))
-        found += [
-            to_moment(finding, self._start)
-            for finding in findings
-            if log.rank in finding.ranks[:_MOST_BLAMED]
-        ]
+        found = findings_of(log, findings, self._start)
         for tid, words, moments in (
             (_MARKS, "marks", list(marks_of(log))),
             (_FINDINGS, "findings", found),
@@ -161,9 +147,6 @@ class _StartWriter:
                 self._put([_name_thread(pid, tid, words, tid)])
                 self._put(self._instants(pid, tid, moments, scope="t"))
         series = count(start.session, slices, self._end_ns)
-        for words, values in values_of(log).items():
-            times, numbers = zip(*values, strict=True)
-            series.append(Series(words, "", np.array(times), np.array(numbers, np.float64)))
         for one in series:
             self._put(self._counters(pid, one))
 
@@ -230,7 +213,7 @@ class _StartWriter:
         """Which text each op has, and the texts: of the event's beginning, and of its facts."""
         session, ops = self._start.session, slices.log.ops
         combos = find_combos(ops)
-        if len(self._texts) > _MOST_TEXTS:
+        if len(self._texts) > _MAX_TEXTS:
             self._texts.clear()
         found = []
         for at, key in zip(combos.examples, combos.keys, strict=True):

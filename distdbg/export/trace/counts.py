@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from distdbg.export.trace.lanes import OPEN
+from distdbg.export.trace.moments import values_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from distdbg.diagnose.session import Session
     from distdbg.export.trace.slices import RankSlices
 
-_MOST_BINS: Final = 512
+_MAX_BINS: Final = 512
 _OPS_PER_BIN: Final = 8
 
 
@@ -43,13 +44,24 @@ class Series:
 
 
 def count(session: Session, slices: RankSlices, until_ns: int) -> list[Series]:
-    """All counters of one rank; `until_ns`: until when what is in flight is known to be."""
+    """All counters of one rank, and the numbers that it marked.
+
+    `until_ns`: until when what is in flight is known to be.
+    """
+    series = _count_ops(session, slices, until_ns)
+    for name, values in values_of(slices.log).items():
+        times, numbers = zip(*values, strict=True)
+        series.append(Series(name, "", np.array(times), np.array(numbers, np.float64)))
+    return series
+
+
+def _count_ops(session: Session, slices: RankSlices, until_ns: int) -> list[Series]:
     begins = slices.begins
     if len(begins) < 2:
         return []
     ends = np.minimum(slices.ends, max(until_ns, int(begins.max())))
     low, high = int(begins.min()), int(ends.max()) + 1
-    bins = int(np.clip(len(begins) // _OPS_PER_BIN, 16, _MOST_BINS))
+    bins = int(np.clip(len(begins) // _OPS_PER_BIN, 16, _MAX_BINS))
     edges = np.unique(np.linspace(low, high, bins + 1).astype(np.int64))
     widths = np.diff(edges)
     waits = np.minimum(slices.waited_until, ends)

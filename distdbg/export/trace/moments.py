@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from distdbg.export.reading import RunStart
 
 Facts = Mapping[str, str | int | float]
-_MOST_TEXT: Final = 4_000
+_MAX_TEXT: Final = 4_000
+#: Ranks that a finding is shown on.
+_MAX_RANKS: Final = 8
 _EXITS: Final = {
     Exit.LEFT: "left its groups",
     Exit.RETURNED: "the program ended",
@@ -48,7 +50,6 @@ class Span:
 
 
 def marks_of(log: RankLog) -> Iterator[Moment]:
-    """What the program marked."""
     for note in log.notes:
         if isinstance(note, MarkEntry):
             facts: dict[str, str | int | float] = _site(note)
@@ -58,7 +59,7 @@ def marks_of(log: RankLog) -> Iterator[Moment]:
 
 
 def values_of(log: RankLog) -> dict[str, list[tuple[int, float]]]:
-    """Of marks that came with numbers: time and number, by name."""
+    """Times and numbers of marks that came with one, by name."""
     found: dict[str, list[tuple[int, float]]] = {}
     for note in log.notes:
         if isinstance(note, MarkEntry) and note.value is not None:
@@ -107,8 +108,24 @@ def in_order(spans: Iterable[Span]) -> Iterator[tuple[Span, bool]]:
                 yield span, True
 
 
-def findings_of(log: RankLog) -> Iterator[Moment]:
-    """What a rank wrote into its own record, and how it ended."""
+def moments_of_run(
+    start: RunStart, findings: Iterable[Finding], about: Facts | None = None
+) -> list[Moment]:
+    """What was found of a start of the job, and its last sign of life, with facts about it."""
+    moments = [to_moment(finding, start) for finding in findings]
+    if (end_ns := start.end_ns()) != NEVER:
+        words = "now" if start.session.is_live else "last sign of life"
+        moments.append(Moment(end_ns, words, "end", about or {}))
+    return moments
+
+
+def findings_of(log: RankLog, findings: Iterable[Finding], start: RunStart) -> list[Moment]:
+    """What a rank wrote into its own record, how it ended, and what was found of it."""
+    named = (finding for finding in findings if log.rank in finding.ranks[:_MAX_RANKS])
+    return [*_recorded_findings(log), *(to_moment(finding, start) for finding in named)]
+
+
+def _recorded_findings(log: RankLog) -> Iterator[Moment]:
     for found in log.found:
         at_ns = log.began_ns if found.at_ns == NEVER else found.at_ns
         name = found.type or "error"
@@ -124,12 +141,12 @@ def findings_of(log: RankLog) -> Iterator[Moment]:
 
 def _found_facts(found: RecordedProblem) -> Facts:
     facts: dict[str, str | int | float] = {
-        "what": shorten(found.what, _MOST_TEXT),
+        "what": shorten(found.what, _MAX_TEXT),
         "kind": found.kind,
         "group": found.group,
         "seq": found.seq,
         "ranks": ",".join(map(str, found.ranks[:64])),
-        "details": "\n".join(found.details)[:_MOST_TEXT],
+        "details": "\n".join(found.details)[:_MAX_TEXT],
         "hint": found.hint,
     }
     return {name: value for name, value in facts.items() if value}
@@ -150,7 +167,7 @@ def to_moment(finding: Finding, start: RunStart) -> Moment:
         "group": finding.group,
         "seq": finding.seq,
         "advice": finding.advice,
-        "evidence": "\n".join(fact.text for fact in finding.evidence)[:_MOST_TEXT],
+        "evidence": "\n".join(fact.text for fact in finding.evidence)[:_MAX_TEXT],
     }
     since_ns, _ = start.window()
     at_ns = finding.at_ns if finding.at_ns not in (None, NEVER) else start.end_ns()

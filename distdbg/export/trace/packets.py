@@ -30,7 +30,7 @@ NEEDS_NAMES: Final = uint(13, 2)
 #: What every packet with an event has; `trace.perfetto` writes most of them by columns.
 SEQUENCE: Final = _SEQUENCE
 #: Words that would be interned, were there not so many already: then they stand in their event.
-_MOST_INTERNED: Final = 200_000
+_MAX_INTERNED: Final = 200_000
 EXPLICIT: Final = 3
 _SIZE_BYTES: Final = 3
 
@@ -73,7 +73,7 @@ class Interned:
         """A debug annotation; `words` stand in it where too many others have numbers."""
         fact = uint(1, self.number(InternTable.FACT_NAMES, name))
         texts = self._numbers[InternTable.TEXTS]
-        if len(texts) >= _MOST_INTERNED and words not in texts:
+        if len(texts) >= _MAX_INTERNED and words not in texts:
             return chunk(4, fact + text(6, words))
         return chunk(4, fact + uint(17, self.number(InternTable.TEXTS, words)))
 
@@ -167,11 +167,11 @@ def ordered_processes() -> bytes:
 
 
 def process(pid: int, name: str, *, labels: tuple[str, ...], command: str) -> bytes:
-    """Of a track descriptor."""
+    """The part of a track descriptor that makes it a process."""
     fields = uint(1, pid) + text(2, command) + text(6, name)
     return chunk(3, fields + b"".join(text(8, label) for label in labels))
 
 
 def counter_unit(unit: str) -> bytes:
-    """Of a track descriptor; 'bytes' is one that Perfetto knows."""
+    """The part of a track descriptor that makes it a counter; 'bytes' is a unit that Perfetto knows."""
     return chunk(8, uint(3, _SIZE_BYTES) if unit == "bytes" else text(6, unit))

@@ -32,15 +32,13 @@ from distdbg.export.trace.moments import (
     findings_of,
     in_order,
     marks_of,
+    moments_of_run,
     spans_of,
-    to_moment,
-    values_of,
 )
 from distdbg.export.trace.packets import Interned, InternTable, TrackEventType
-from distdbg.export.trace.pids import choose_pids
 from distdbg.export.trace.protobuf_columns import Blobs, Fixed, join, width_of
 from distdbg.export.trace.shared_arguments import Combos, facts_of, find_combos, kind_of, name_of
-from distdbg.export.trace.slices import RankSlices, to_slices, wait_name, wait_words
+from distdbg.export.trace.slices import RankSlices, choose_pids, to_slices, wait_name, wait_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,16 +50,13 @@ if TYPE_CHECKING:
 #: Ops that are written at once.
 _CHUNK: Final = 16_384
 #: Combinations of facts that are kept; more are made anew.
-_MOST_BLOBS: Final = 50_000
-#: Of what is shorter than 2 MiB: a packet, an event.
+_MAX_BLOBS: Final = 50_000
+#: Bytes of the length of what is shorter than 2 MiB: a packet, an event.
 _LENGTH: Final = 3
-#: Ranks that a finding is shown on.
-_MOST_BLAMED: Final = 8
 _NOTES: Final = 1_000
 
 
 def write(run: OpenedRun, output: BinaryIO) -> None:
-    """Write all of it."""
     _Writer(run, output).write()
 
 
@@ -165,7 +160,7 @@ class _Writer:
 
     def _make_blobs(self, start: RunStart, slices: RankSlices, combos: Combos) -> list[bytes]:
         session, ops = start.session, slices.log.ops
-        if len(self._blobs) > _MOST_BLOBS:
+        if len(self._blobs) > _MAX_BLOBS:
             self._blobs.clear()
         found = []
         for at, key in zip(combos.examples, combos.keys, strict=True):
@@ -338,8 +333,6 @@ class _Layout:
 
 
 class _StartWriter:
-    """One start of the job."""
-
     def __init__(self, writer: _Writer, start: RunStart) -> None:
         self._writer = writer
         self._start = start
@@ -369,10 +362,7 @@ class _StartWriter:
         }
         name = f"run {session.run or session.source}{which}"
         writer.put(packets.track(root, name) + packets.track(track, "findings", parent=root))
-        moments = [to_moment(finding, self._start) for finding in findings]
-        if self._end_ns != NEVER:
-            words = "now" if session.is_live else "last sign of life"
-            moments.append(Moment(self._end_ns, words, "end", facts))
+        moments = moments_of_run(self._start, findings, facts)
         writer.put_moments(track, moments)
 
     def _write_rank(self, log: RankLog, findings: list[Finding]) -> None:
@@ -399,9 +389,6 @@ class _StartWriter:
         writer.put_spans(log, process)
         self._write_moments(log, findings, process)
         series = count(start.session, slices, self._end_ns)
-        for name, values in values_of(log).items():
-            times, numbers = zip(*values, strict=True)
-            series.append(Series(name, "", np.array(times), np.array(numbers, np.float64)))
         if series:
             # Readers that sort the tracks of a process by name would put them between those of ops.
             counters = writer.next_track()
@@ -414,12 +401,7 @@ class _StartWriter:
 
     def _write_moments(self, log: RankLog, findings: list[Finding], process: int) -> None:
         writer = self._writer
-        found = list(findings_of(log))
-        found += [
-            to_moment(finding, self._start)
-            for finding in findings
-            if log.rank in finding.ranks[:_MOST_BLAMED]
-        ]
+        found = findings_of(log, findings, self._start)
         for order, (name, moments) in enumerate(
             (("marks", list(marks_of(log))), ("findings", found))
         ):

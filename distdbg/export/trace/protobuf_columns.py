@@ -52,7 +52,6 @@ class Fixed:
         self._add(data.reshape(self._count, 8))
 
     def append(self, other: Fixed) -> None:
-        """What another has."""
         self._parts += other._parts
         self.nbytes += other.nbytes
 

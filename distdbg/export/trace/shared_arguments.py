@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 _COLUMNS: Final = (
     "form", "stack", "kind", "flags", "status", "comm", "peer", "source", "tag", "thread",
 )  # fmt: skip
-_MOST_KEY: Final = 1 << 62
+_MAX_KEY: Final = 1 << 62
 #: Frames of a stack, and shapes of a list, that are shown.
-_MOST_FRAMES: Final = 12
-_MOST_ITEMS: Final = 16
-_MOST_TEXT: Final = 1_000
+_MAX_FRAMES: Final = 12
+_MAX_ITEMS: Final = 16
+_MAX_TEXT: Final = 1_000
 
 Fact = str | int
 
@@ -61,7 +61,7 @@ def find_combos(ops: Ops) -> Combos:
         if not len(column) or (column == column[0]).all():
             continue
         values, inverse = np.unique(column, return_inverse=True)
-        if size * len(values) > _MOST_KEY:
+        if size * len(values) > _MAX_KEY:
             known, key = np.unique(key, return_inverse=True)
             size = len(known)
         key = key * len(values) + inverse
@@ -88,7 +88,6 @@ def name_of(session: Session, ops: Ops, at: int) -> str:
 
 
 def kind_of(session: Session, ops: Ops, at: int) -> str:
-    """Its category."""
     return kind_label(ops.kind[at], session.forms[ops.form[at]].kind)
 
 
@@ -108,7 +107,7 @@ def facts_of(session: Session, ops: Ops, at: int) -> dict[str, Fact]:
         "device": form.device,
         "comm": session.comms[ops.comm[at]],
         "site": str(stack[0]) if stack else "",
-        "stack": " < ".join(map(str, stack[:_MOST_FRAMES])) if len(stack) > 1 else "",
+        "stack": " < ".join(map(str, stack[:_MAX_FRAMES])) if len(stack) > 1 else "",
     }
     facts = {name: value for name, value in facts.items() if value}
     if form.root is not None:
@@ -126,7 +125,7 @@ def facts_of(session: Session, ops: Ops, at: int) -> dict[str, Fact]:
         facts["end"] = "when it was noticed"
     facts["status"] = _status(ops.status[at])
     if error := ops.errors.get(at):
-        facts["error"] = error[:_MOST_TEXT]
+        facts["error"] = error[:_MAX_TEXT]
     facts["thread"] = ops.thread[at]
     return facts
 
@@ -144,7 +143,7 @@ def _shapes(listing: Listing[int] | Listing[tuple[int, ...]]) -> str:
     """'[1024], [8, 16]'; a long list by its head."""
     shown = ", ".join(
         str(item) if isinstance(item, int) else f"[{', '.join(map(str, item))}]"
-        for item in listing.items[:_MOST_ITEMS]
+        for item in listing.items[:_MAX_ITEMS]
     )
-    left = max(listing.count, len(listing.items)) - min(len(listing.items), _MOST_ITEMS)
+    left = max(listing.count, len(listing.items)) - min(len(listing.items), _MAX_ITEMS)
     return f"{shown} and {left:,} more" if left and shown else shown

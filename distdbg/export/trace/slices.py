@@ -13,6 +13,7 @@ its send ends there. Slices of one track may be in flight at once: then they hav
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -28,14 +29,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from distdbg.diagnose.session import RankLog, Session
+    from distdbg.export.reading import RunStart
     from distdbg.export.trace.arrivals import Arrivals
 
 #: A wait that is shorter is in the arguments of its op alone.
-LEAST_WAIT_NS: Final = 1_000
+MIN_WAIT_NS: Final = 1_000
 #: `waits_for` where no one rank can be named.
 SOMEBODY: Final = -1
 _FAMILIES: Final = ("", ": messages", ": other waits")
 _U64: Final = np.uint64
+
+
+_PER_START: Final = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +73,12 @@ class RankSlices:
     is_receiver: NDArray[np.bool_]
     """Whether a message that it is joined with comes here."""
     missing: dict[int, tuple[int, ...]]
-    """Of those still in flight: the ranks that have not come, by index."""
+    """The ranks that have not reached an op still in flight, by its index."""
 
     @property
     def has_wait(self) -> NDArray[np.bool_]:
         """Whether the wait is worth a slice of its own."""
-        return self.waited_until - self.begins >= LEAST_WAIT_NS
+        return self.waited_until - self.begins >= MIN_WAIT_NS
 
     @property
     def has_transfer(self) -> NDArray[np.bool_]:
@@ -144,7 +149,7 @@ def _tracks(
 def _late_ranks(
     log: RankLog, arrivals: Arrivals, groups: NDArray[np.int32], flags: NDArray[np.uint8]
 ) -> NDArray[np.int32]:
-    """Whom each op waited for."""
+    """The rank that each op waited for."""
     ops = log.ops
     late = np.full(len(ops), SOMEBODY, np.int32)
     messages = (flags & Flag.MESSAGE) != 0
@@ -243,3 +248,13 @@ def kind_label(kind: int, form_kind: str) -> str:
 def is_prompt(kind: int, flags: int) -> bool:
     """Whether it is a person at the prompt of a debugger."""
     return bool(flags & Flag.ASIDE) and kind == Aside.DEBUGGER
+
+
+def choose_pids(start: RunStart) -> dict[int, int]:
+    """By rank: its pid where the trace has one start of a job with a pid of each; else made from its rank."""
+    pids = start.pids
+    once = all(times == 1 for times in Counter(pids.values()).values())
+    if once and start.session.attempts == 1 and all(pids.get(rank, 0) > 0 for rank in start.ranks):
+        return pids
+    first = _PER_START * (start.number + 1)
+    return {rank: first + rank for rank in start.ranks}

@@ -4,12 +4,14 @@ They read by themselves: OTEL_EXPORTER_OTLP_ENDPOINT, _HEADERS, _TIMEOUT, _COMPR
 _CLIENT_KEY, _CLIENT_CERTIFICATE, _INSECURE, and the same with _TRACES_, _METRICS_ and _LOGS_.
 
 What they send are the SDK's own spans, metrics and log records (docs/decisions/0045), made in the thread that
-sends them.
+sends them. They return only whether a batch was taken, and log the reason with each try: `Listener` hears it.
 """
 
 from __future__ import annotations
 
 import gc
+import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -18,13 +20,20 @@ from distdbg.errors import UsageError
 from distdbg.export.metrics.model import Metrics
 from distdbg.export.otel.model import LogData, SpanData
 from distdbg.export.otel.recorded_ops import TracedRank
-from distdbg.export.tracing.listening import Listener, listen
 from distdbg.export.tracing.sender import SignalSender
 from distdbg.export.tracing.settings import Protocol, Signal
+from distdbg.record.printable import printable
 
 Owned = tuple[TracedRank | None, SpanData | LogData]
 """With whose it is; None: the agent's."""
-_MOST_RESOURCES: Final = 4096
+_MAX_RESOURCES: Final = 4096
+
+
+_OURS: Final = "opentelemetry"
+_EXPORTERS: Final = ("opentelemetry.exporter", "opentelemetry.sdk")
+_MAX_LETTERS: Final = 400
+_MAX_SAID: Final = 32
+_log = logging.getLogger("distdbg.agent")
 
 
 def check_installed(protocols: Sequence[Protocol]) -> None:
@@ -45,48 +54,48 @@ def check_installed(protocols: Sequence[Protocol]) -> None:
             )
 
 
-def make_exporter(
+def make_sender(
     signal: Signal, protocol: Protocol, *, run: str, host: str, began_ns: int
 ) -> SignalSender:
-    """For one signal. `began_ns`: since when metrics are counted, as wall time.
+    """Make what sends one signal. `began_ns`: since when metrics are counted, as wall time.
 
-    ImportError, or whatever an exporter says of its variables.
+    Raises ImportError, or whatever an exporter says of its variables.
     """
-    listener = listen()  # what they have to say is said once by the sender, and not with each batch
-    inner = _make_inner(signal, protocol)
+    listener = listen()  # the sender reports a failure once; exporters would with each batch
+    exporter = _make_exporter(signal, protocol)
     # What was imported for it stays: the garbage collector, whom spans wake often, need not look at it again.
     gc.freeze()
-    return _Converted(inner, _make_converter(signal, run, host, began_ns), listener)
+    return _SdkSender(exporter, _make_converter(signal, run, host, began_ns), listener)
 
 
-class _Converted:
-    """Makes of plain values those of the SDK, in the thread that sends them."""
+class _SdkSender:
+    """A `SignalSender` by one of the SDK's exporters, whose values it makes in the thread that sends them."""
 
     def __init__(
-        self, inner: Any, convert: Callable[[Sequence[Any]], Any], listener: Listener
+        self, exporter: Any, to_sdk: Callable[[Sequence[Any]], Any], listener: Listener
     ) -> None:
-        self._inner = inner
-        self._convert = convert
+        self._exporter = exporter
+        self._to_sdk = to_sdk
         self._listener = listener
         self.why = ""
 
     def send(self, batch: Sequence[Any]) -> bool:
-        converted = self._convert(batch)
+        values = self._to_sdk(batch)
         self._listener.begin()
-        is_taken = not converted or self._inner.export(converted).name == "SUCCESS"
+        is_taken = not values or self._exporter.export(values).name == "SUCCESS"
         words = self._listener.end()
         if is_taken:
             return True
-        scheme, colon, rest = str(getattr(self._inner, "_endpoint", "it")).rpartition("://")
+        scheme, colon, rest = str(getattr(self._exporter, "_endpoint", "it")).rpartition("://")
         address = scheme + colon + rest.rpartition("@")[2]  # a password may be before it
         self.why = f"{address} does not take them; {words or 'no answer in time'}"
         return False
 
     def shutdown(self) -> None:
-        self._inner.shutdown()
+        self._exporter.shutdown()
 
 
-def _make_inner(signal: Signal, protocol: Protocol) -> Any:
+def _make_exporter(signal: Signal, protocol: Protocol) -> Any:
     if protocol == "grpc":
         if signal == "traces":
             from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
@@ -127,7 +136,7 @@ def _make_converter(
         if rank is None:
             return agent
         if rank not in resources:
-            if len(resources) >= _MOST_RESOURCES:
+            if len(resources) >= _MAX_RESOURCES:
                 resources.clear()
             resources[rank] = resource_of_rank(rank)
         return resources[rank]
@@ -147,3 +156,46 @@ def _make_converter(
         return metrics and to_sdk_metrics(metrics, agent, began_ns=began_ns, now_ns=time.time_ns())
 
     return convert
+
+
+class Listener(logging.Handler):
+    """Hears what is logged in the thread that sends."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._local = threading.local()
+        self._said: set[str] = set()
+
+    def begin(self) -> None:
+        """From now on this thread sends a batch."""
+        self._local.words = ""
+
+    def end(self) -> str:
+        """Why it was not taken, by the first that was said; '' for nothing."""
+        words: str = getattr(self._local, "words", "")
+        self._local.words = None
+        return words
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            words = printable(" ".join(record.getMessage().split()))[:_MAX_LETTERS]
+        except Exception:  # noqa: BLE001  # a record of somebody else's that cannot be put into words
+            return
+        is_of_exporter = record.name.startswith(_EXPORTERS)
+        if is_of_exporter and getattr(self._local, "words", None) is not None:
+            self._local.words = self._local.words or words
+        elif not is_of_exporter and words not in self._said and len(self._said) < _MAX_SAID:
+            self._said.add(words)
+            _log.warning("%s", words)
+
+
+def listen() -> Listener:
+    """The one of this process; from now on OpenTelemetry says nothing by itself."""
+    logger = logging.getLogger(_OURS)
+    for handler in logger.handlers:
+        if isinstance(handler, Listener):
+            return handler
+    listener = Listener()
+    logger.addHandler(listener)
+    logger.propagate = False
+    return listener

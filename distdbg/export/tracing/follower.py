@@ -16,16 +16,21 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from distdbg.export.otel.contexts import SpanContexts
 from distdbg.export.otel.matching import MessageNumbers
 from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import OpSpans, SpanChoice
 from distdbg.export.otel.recorded_ops import TracedGroup, TracedRank, count_message, facts_of
-from distdbg.export.otel.regions import RegionSpans
+from distdbg.export.otel.regions import RegionSpans, SpanContexts
 from distdbg.export.otel.sampling import ALL, SamplingDecision, is_remarkable
-from distdbg.export.tracing.groups import Groups
-from distdbg.export.tracing.row import Message, Row, SharedTraceState
-from distdbg.export.tracing.span_templates import Likes, Sort, sort_of
+from distdbg.export.tracing.row import (
+    Groups,
+    Message,
+    Row,
+    SharedTraceState,
+    Similarity,
+    SimilarOps,
+    similarity_of,
+)
 from distdbg.export.tracing.tail import Key
 from distdbg.export.tracing.trace_events import SampledOp
 from distdbg.follow.tail import TailedRecord
@@ -34,19 +39,19 @@ from distdbg.record.format import Aside, EventType, Flag, pack
 from distdbg.record.slices import ENDED_WELL, Slice
 
 #: Rows that one look reads of one record.
-MOST_ROWS: Final = 4096
+MAX_ROWS: Final = 4096
 #: Places behind the oldest that the writer may take while they are read.
 _TAKEN: Final = 64
 #: Ops in flight that are asked again, and events that are no ops, per look.
-_MOST_OPEN: Final = 128
-_MOST_NOTES: Final = 1024
-_MOST_DONE: Final = 1024
+_MAX_OPEN: Final = 128
+_MAX_NOTES: Final = 1024
+_MAX_DONE: Final = 1024
 #: Ops of one group are numbered in order, but for those of several threads.
 _BEFORE: Final = 8
 _Window = tuple[int, int, set[int]]
 """From which number, up to and without which, and the kept ones among them."""
-_MOST_PASSED: Final = 256
-_MOST_FAILED: Final = 64
+_MAX_PASSED: Final = 256
+_MAX_FAILED: Final = 64
 #: A lost peer is asked after for a second or two, which are some looks, before the words are there.
 _LOOKS_FOR_WORDS: Final = 6
 _KEPT_ASIDES: Final = (Aside.BREAKPOINT, Aside.DEBUGGER)
@@ -75,7 +80,7 @@ class Follower:
     def __post_init__(self) -> None:
         self.spans = OpSpans(self.rank)
         self.groups = Groups(self.record)
-        self._likes = Likes()
+        self._similar = SimilarOps()
         self._numbers = MessageNumbers()
         self._regions = RegionSpans(self.rank, self.shared.sampler)
         self._contexts = SpanContexts()
@@ -87,7 +92,7 @@ class Follower:
 
     # ------------------------------------------------------------------------------- one look
 
-    def look(self, most_rows: int = MOST_ROWS) -> float:
+    def look(self, most_rows: int = MAX_ROWS) -> float:
         """Take in what is new, the newest rows of it; the part of the record that was new.
 
         RecordError when the record was cut short.
@@ -194,7 +199,7 @@ class Follower:
         for at, (kind, flags, outcome, ended, group, seq) in enumerate(columns):
             if kind != EventType.OP:
                 notes += 1
-                event = self.record.event(part.first + at) if notes <= _MOST_NOTES else None
+                event = self.record.event(part.first + at) if notes <= _MAX_NOTES else None
                 if event is None:
                     # It may have been the end of a block, or of a span of the program's.
                     self.shared.missed += 1
@@ -319,7 +324,7 @@ class Follower:
                 self.emit(span)
 
     def _wait_for(self, row: Row) -> None:
-        if len(self._open) >= _MOST_OPEN:
+        if len(self._open) >= _MAX_OPEN:
             self._open.pop(next(iter(self._open)))
             self.shared.missed += 1
         self._open[row.number] = row
@@ -374,7 +379,7 @@ class Follower:
         shared = self.shared
         if not row.why and row.key is not None and not row.key[0]:
             self._passed[row.trace_id] = row
-            if len(self._passed) > _MOST_PASSED:
+            if len(self._passed) > _MAX_PASSED:
                 self._passed.popitem(last=False)
         if not row.why and row.context is None:
             shared.unsampled += 1
@@ -390,29 +395,29 @@ class Follower:
         if verdict is not SamplingDecision.TAKEN:
             return
         began_ns = time.thread_time_ns()
-        sort = sort_of(row, part, at)
-        if part is None or not sort or not self._make_plain(part, at, row, sort):
+        similarity = similarity_of(row, part, at)
+        if part is None or not similarity or not self._make_plain(part, at, row, similarity):
             event = self.record.event(row.number)
             if not isinstance(event, OpEntry):
                 shared.missed += 1
             elif event.ended_ns is None:
                 self._wait_for(row)
-            elif event.status and not event.error and len(self._wordless) < _MOST_OPEN:
+            elif event.status and not event.error and len(self._wordless) < _MAX_OPEN:
                 self._wordless[row.number] = row, _LOOKS_FOR_WORDS
             else:
-                self._make(event, row, sort=sort)
+                self._make(event, row, similarity=similarity)
         shared.made_ns += time.thread_time_ns() - began_ns
 
-    def _make_plain(self, part: Slice, at: int, row: Row, sort: Sort) -> bool:
-        """Its spans by those of another op of its sort, without looking it up; whether that can be done."""
-        like = self._likes.of(sort)
-        op = part.op(at) if like is not None else None
-        if like is None or op is None or op.started_ns is None or op.ended_ns is None:
+    def _make_plain(self, part: Slice, at: int, row: Row, similarity: Similarity) -> bool:
+        """Make its spans by those of a similar op, without looking it up; whether that can be done."""
+        similar = self._similar.of(similarity)
+        op = part.op(at) if similar is not None else None
+        if similar is None or op is None or op.started_ns is None or op.ended_ns is None:
             return False
         shared, base_ns = self.shared, self.rank.base_ns
         ended_ns = op.ended_ns + base_ns
         for span in self.spans.make_plain(
-            like,
+            similar,
             row.trace_id,
             number=op.number,
             seq=op.seq,
@@ -423,7 +428,7 @@ class Follower:
             self.emit(span)
         took_ns = op.ended_ns - op.issued_ns
         shared.made.sampled.append(
-            SampledOp(like.kind, like.group.label, took_ns, row.trace_id, ended_ns)
+            SampledOp(similar.kind, similar.group.label, took_ns, row.trace_id, ended_ns)
         )
         return True
 
@@ -433,7 +438,7 @@ class Follower:
         row: Row,
         now_ns: int = 0,
         how: str = "",
-        sort: Sort | None = None,
+        similarity: Similarity | None = None,
     ) -> None:
         shared = self.shared
         group = self.groups[event.group_number]
@@ -445,9 +450,9 @@ class Follower:
             context=row.context,
             region=row.region,
         )
-        # One whose form was overwritten is like no other.
-        if sort is not None and op.form is not None and op.status == 0:
-            self._likes.keep(sort, op)
+        # Nothing is known to be similar to one whose form was overwritten.
+        if similarity is not None and op.form is not None and op.status == 0:
+            self._similar.keep(similarity, op)
         caller = op.context is not None and shared.sampler.keeps_child(
             op.context.trace_id, op.context.is_sampled
         )
@@ -456,11 +461,11 @@ class Follower:
             return
         if row.key is not None and row.why not in ("head", ""):
             self._done[row.key] = None
-            if len(self._done) > _MOST_DONE:
+            if len(self._done) > _MAX_DONE:
                 self._done.popitem(last=False)
         if row.key is not None and row.why and (op.status or op.ended_ns is None):
             self.failed[row.key] = group, op.seq, row.why
-            while len(self.failed) > _MOST_FAILED:
+            while len(self.failed) > _MAX_FAILED:
                 self.failed.popitem(last=False)
         choice = SpanChoice(op=bool(row.why), caller=caller, why=row.why or "head")
         for span in self.spans.make(op, choice, now_ns):

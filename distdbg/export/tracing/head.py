@@ -14,7 +14,7 @@ from distdbg.export.otel.ids import COLLECTIVE, Numbering
 from distdbg.export.otel.sampling import (
     ALL,
     FULL,
-    MOST_STRIDE,
+    MAX_STRIDE,
     Sampler,
     is_kept_number,
     stride_at,
@@ -22,9 +22,9 @@ from distdbg.export.otel.sampling import (
 
 #: Ranks of one group are not further apart than what a ring holds, as a rule; else it is found out again.
 _KEPT: Final = 1 << 15
-_MOST_GROUPS: Final = 256
+_MAX_GROUPS: Final = 256
 #: Numbers of a group that are known to be left out, the newest.
-_MOST_LEFT_OUT: Final = 8192
+_MAX_LEFT_OUT: Final = 8192
 
 
 @dataclass(slots=True)
@@ -49,12 +49,12 @@ class Head:
         """It was chosen, and the budget does not take it."""
         numbers = self._left_out.get(group)
         if numbers is None:
-            if len(self._left_out) >= _MOST_GROUPS:
+            if len(self._left_out) >= _MAX_GROUPS:
                 del self._left_out[next(iter(self._left_out))]
             numbers = self._left_out[group] = set()
         numbers.add(seq)
-        if len(numbers) > _MOST_LEFT_OUT:
-            numbers.difference_update(sorted(numbers)[: _MOST_LEFT_OUT // 2])
+        if len(numbers) > _MAX_LEFT_OUT:
+            numbers.difference_update(sorted(numbers)[: _MAX_LEFT_OUT // 2])
 
     def keeps(self, group: str, seq: int) -> bool:
         """Whether one number is kept."""
@@ -79,7 +79,7 @@ class Head:
             return range(low, high) if bound else ()
         known = self._groups.get(group)
         if known is None or low > known.high or high < known.low or low < known.low - _KEPT:
-            if len(self._groups) >= _MOST_GROUPS:
+            if len(self._groups) >= _MAX_GROUPS:
                 self._groups.clear()
             known = _Known(Numbering(self._run, self._start, group, COLLECTIVE), low, low)
             self._groups[group] = known
@@ -102,7 +102,7 @@ def _by_number(low: int, high: int) -> list[int]:
     low = max(low, 1)
     while low < high:
         stride = stride_at(low)
-        until = high if stride == MOST_STRIDE else min(high, FULL * stride + 1)
+        until = high if stride == MAX_STRIDE else min(high, FULL * stride + 1)
         found.extend(range(-(-low // stride) * stride, until, stride))
         low = until
     return found

@@ -56,7 +56,6 @@ class Queue(Generic[Item]):
         return self._since_ns + self.batching.delay_ns
 
     def take(self, now_ns: int) -> list[Item]:
-        """A batch."""
         with self._news:
             count = min(len(self._items), self.batching.most_batch)
             batch = [self._items.popleft() for _ in range(count)]

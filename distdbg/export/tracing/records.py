@@ -27,7 +27,7 @@ from distdbg.export.otel.found import (
 from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.recorded_ops import TracedGroup, TracedRank, facts_of
 from distdbg.export.otel.sampling import Budget, Sampler
-from distdbg.export.tracing.follower import MOST_ROWS, Follower
+from distdbg.export.tracing.follower import MAX_ROWS, Follower
 from distdbg.export.tracing.head import Head
 from distdbg.export.tracing.row import SharedTraceState
 from distdbg.export.tracing.tail import TailSampler
@@ -42,7 +42,7 @@ _TAIL_PER_S: Final = 100.0
 _TAIL_BURST: Final = 500.0
 #: A job begins with what it may send in so many seconds: a short one is seen whole.
 _BURST_S: Final = 10.0
-_MOST_TEXTS: Final = 64
+_MAX_TEXTS: Final = 64
 #: The part of a record that is new, from which the next look is to come soon.
 _FAST: Final = 1 / 8
 
@@ -76,8 +76,8 @@ class HostRecords:
     has_logs: bool = True
     room: float = math.inf
     """How many spans may be made until a trace is the last that may begin; those of the tail may anyway."""
-    most_rows: int = MOST_ROWS
-    """Of each record, that one look takes in."""
+    most_rows: int = MAX_ROWS
+    """Rows of each record that one look takes in."""
     is_fast: bool = field(default=False, init=False)
     """Whether a rank would have more new events than its record holds, if the next look were late."""
     _followed: dict[int, _FollowedRank] = field(default_factory=dict)
@@ -101,7 +101,6 @@ class HostRecords:
         )
 
     def look(self, now_ns: int) -> None:
-        """Look at all of them."""
         if now_ns - self._scanned_ns >= _SCAN_NS:
             self._scanned_ns = now_ns
             self.scan()
@@ -217,7 +216,7 @@ class HostRecords:
         facts = watched.follower.rank
         groups = {group.desc or group.name: group.name for group, _ in record.groups()}
         wall_ns = record.pulse().heartbeat_ns + facts.base_ns
-        for _, words in record.texts(max(watched.texts, count - _MOST_TEXTS)):
+        for _, words in record.texts(max(watched.texts, count - _MAX_TEXTS)):
             if SOURCE_DROPPED in words:  # helps to judge messages, and is no finding
                 continue
             log = log_of_error(

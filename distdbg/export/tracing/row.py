@@ -1,14 +1,25 @@
-"""What followers have together, and an op as far as its words tell, before anything of it is looked up."""
+"""What followers share, and an op as its events tell it, before anything of it is looked up.
+
+To look an op up costs as much as all else that is done for it, and most ops of a program are like others: the
+spans of one that differs in numbers and times alone are made by those of another (`SimilarOps`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
-from distdbg.export.otel.recorded_ops import Context, TracedGroup
+from distdbg.export.otel.recorded_ops import Context, OpFacts, TracedGroup
 from distdbg.export.otel.sampling import Budget, Sampler, SamplingDecision
 from distdbg.export.tracing.head import Head
 from distdbg.export.tracing.tail import TailSampler
 from distdbg.export.tracing.trace_events import Made
+from distdbg.follow.tail import TailedRecord
+from distdbg.record.slices import ENDED_WELL, Slice
+
+_MAX: Final = 256
+#: What ops have in common: the words of their events that are equal, and the block around them.
+Similarity = tuple[bytes, str]
 
 
 @dataclass(slots=True)
@@ -41,11 +52,11 @@ class SharedTraceState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """Of a message what its trace depends on; `peer` -1: from any."""
+    """What the trace of a message depends on; `peer` -1: from any."""
 
     group: TracedGroup
     number: int
-    """Of the group, in the record."""
+    """The number of the group in the record."""
     kind: str
     peer: int
     tag: int
@@ -59,7 +70,7 @@ class Row:
     number: int
     trace_id: int
     why: str = ""
-    """Of the head or the tail; '' when only its end can be a reason."""
+    """The reason of the head or the tail; '' when only its end can be one."""
     message: int | None = None
     sent: Message | None = None
     key: tuple[str, int] | None = None
@@ -68,3 +79,55 @@ class Row:
     """Whether ranks of other hosts were in it."""
     context: Context | None = None
     region: str = ""
+
+
+class SimilarOps:
+    """One op of each kind of ops whose spans differ in numbers and times alone."""
+
+    def __init__(self) -> None:
+        self._known: dict[Similarity, OpFacts] = {}
+
+    def of(self, similarity: Similarity) -> OpFacts | None:
+        return self._known.get(similarity)
+
+    def keep(self, similarity: Similarity, op: OpFacts) -> None:
+        """An op that was looked up."""
+        if len(self._known) >= _MAX:
+            self._known.clear()
+        self._known[similarity] = op
+
+
+def similarity_of(row: Row, part: Slice | None, at: int) -> Similarity | None:
+    """What similar ops have in common with one that the head keeps and that ended well; None: it is none."""
+    if (
+        part is None
+        or row.key is None
+        or not row.key[0]
+        or row.why != "head"
+        or row.context is not None
+        or part.outcomes[at] != ENDED_WELL
+    ):
+        return None
+    return part.sort(at), row.region
+
+
+class Groups:
+    """By their numbers in the record."""
+
+    def __init__(self, record: TailedRecord) -> None:
+        self._record = record
+        self._known: dict[int, TracedGroup] = {}
+
+    def __getitem__(self, number: int) -> TracedGroup:
+        """What is known of it; nothing, when the record has no such group any more."""
+        facts = self._known.get(number)
+        if facts is None:
+            group = self._record.group(number)
+            if group is None:
+                return TracedGroup()
+            facts = self._known[number] = TracedGroup.of(group)
+        return facts
+
+    def number_of(self, name: str) -> int | None:
+        """The number of a group whose ops were seen."""
+        return next((n for n, facts in self._known.items() if facts.name == name), None)

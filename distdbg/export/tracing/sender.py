@@ -22,7 +22,7 @@ from distdbg.export.tracing.settings import Signal
 
 _S: Final = 1_000_000_000
 _FIRST_PAUSE_NS: Final = _S
-_MOST_PAUSE_NS: Final = 30 * _S
+_MAX_PAUSE_NS: Final = 30 * _S
 #: How long the thread waits for news at the most; what it waits for announces itself.
 _LOOK_S: Final = 60.0
 #: How long is tried at the end where nothing was taken when it was tried last.
@@ -35,7 +35,7 @@ class SignalSender(Protocol):
     """Sends batches of one signal; used by one thread alone, but for `shutdown`."""
 
     why: str
-    """Of the last batch that was not taken: by whom, and what is known of the reason. Or ''."""
+    """By whom the last batch was not taken, and what is known of the reason; or ''."""
 
     def send(self, batch: Sequence[Any]) -> bool:
         """Whether they were taken. May take as long as its timeout says."""
@@ -66,7 +66,7 @@ class Sender:
         """Until when a signal is not sent, and how long that pause was."""
         self._is_failing: set[Signal] = set()
         self._is_working: set[Signal] = set()
-        """Of which the last batch was taken, or was not."""
+        """The signals whose last batch was not taken, or was."""
         self._given_up: set[Signal] = set()
         self.failures: Counter[Signal] = Counter()
         """Batches that did not arrive."""
@@ -146,7 +146,6 @@ class Sender:
         return best
 
     def send_one(self, signal: Signal) -> None:
-        """Send a batch of one signal."""
         queue = self._queues[signal]
         batch = queue.take(self._clock())
         if not batch:
@@ -176,7 +175,7 @@ class Sender:
         if self._is_closing:
             self._given_up.add(signal)
         _, pause_ns = self._paused.get(signal, (0, _FIRST_PAUSE_NS // 2))
-        pause_ns = min(2 * pause_ns, _MOST_PAUSE_NS)
+        pause_ns = min(2 * pause_ns, _MAX_PAUSE_NS)
         self._paused[signal] = self._clock() + pause_ns, pause_ns
         if self._is_shut:
             return  # it is cut off here, and nothing of the collector's

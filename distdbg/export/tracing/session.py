@@ -13,7 +13,7 @@ from requests.adapters import HTTPAdapter
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-from distdbg.export.http.in_time import MOST_ANSWER_NBYTES, RequestTimer
+from distdbg.export.http.in_time import MAX_ANSWER_NBYTES, RequestTimer, Watched
 
 #: Where a request has no time limit of its own.
 _TIMEOUT_S: Final = 10.0
@@ -53,12 +53,12 @@ def _read(response: requests.Response) -> None:
     parts: list[bytes] = []
     nbytes = 0
     try:
-        while data := response.raw.read(MOST_ANSWER_NBYTES // 4, decode_content=False):
+        while data := response.raw.read(MAX_ANSWER_NBYTES // 4, decode_content=False):
             parts.append(data)
             nbytes += len(data)
-            if nbytes > MOST_ANSWER_NBYTES:
+            if nbytes > MAX_ANSWER_NBYTES:
                 raise requests.RequestException(
-                    f"the answer has more than {MOST_ANSWER_NBYTES // 1024} KiB"
+                    f"the answer has more than {MAX_ANSWER_NBYTES // 1024} KiB"
                 )
     except BaseException:
         response.close()
@@ -87,20 +87,10 @@ class _Adapter(HTTPAdapter):
 
 
 def _watched_pools(watch: RequestTimer) -> dict[str, type[HTTPConnectionPool]]:
-    class Plain(HTTPConnection):
-        def getresponse(self) -> Any:
-            watch.holds(self.sock)
-            return super().getresponse()
-
-    class Secure(HTTPSConnection):
-        def getresponse(self) -> Any:
-            watch.holds(self.sock)
-            return super().getresponse()
-
-    class PlainPool(HTTPConnectionPool):
-        ConnectionCls = Plain
-
-    class SecurePool(HTTPSConnectionPool):
-        ConnectionCls = Secure
-
-    return {"http": PlainPool, "https": SecurePool}
+    own = {"watch": watch}
+    plain = type("Plain", (Watched, HTTPConnection), own)
+    secure = type("Secure", (Watched, HTTPSConnection), own)
+    return {
+        "http": type("PlainPool", (HTTPConnectionPool,), {"ConnectionCls": plain}),
+        "https": type("SecurePool", (HTTPSConnectionPool,), {"ConnectionCls": secure}),
+    }

@@ -24,8 +24,6 @@ class Batching:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All of them."""
-
     signals: frozenset[Signal]
     protocols: Mapping[Signal, Protocol]
     spans: Batching

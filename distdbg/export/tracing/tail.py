@@ -13,8 +13,8 @@ from distdbg.hosts.tail_sampling import KeptOp
 
 Key = tuple[str, int]
 """The name of a group and the number of a collective there; of other ops '' and their trace."""
-_MOST: Final = 4096
-_MOST_NEW: Final = 64
+_MAX: Final = 4096
+_MAX_NEW: Final = 64
 
 
 class TailSampler:
@@ -24,7 +24,7 @@ class TailSampler:
         self._why: OrderedDict[Key, str] = OrderedDict()
         self._by_group: dict[str, set[int]] = {}
         self._new: list[Key] = []
-        self._untold: deque[KeptOp] = deque(maxlen=_MOST_NEW)
+        self._untold: deque[KeptOp] = deque(maxlen=_MAX_NEW)
 
     def add(self, group: str, seq: int, why: str, *, is_wide: bool = False) -> None:
         """Keep one from now on; `is_wide`: ranks of other hosts were in it, who are to be told."""
@@ -33,11 +33,11 @@ class TailSampler:
             return
         self._why[key] = why
         self._by_group.setdefault(group, set()).add(seq)
-        if len(self._new) < _MOST_NEW:
+        if len(self._new) < _MAX_NEW:
             self._new.append(key)
         if is_wide:
             self._untold.append(KeptOp(group, seq, why))
-        if len(self._why) > _MOST:
+        if len(self._why) > _MAX:
             (old, number), _ = self._why.popitem(last=False)
             numbers = self._by_group[old]
             numbers.discard(number)

@@ -29,8 +29,6 @@ class RanksStarted:
 
 @dataclass(frozen=True, slots=True)
 class RankEnded:
-    """A rank is gone."""
-
     end: RankEnd
 
 
@@ -41,7 +39,7 @@ class FindingMade:
     finding: Finding
     group: str
     number: int
-    """Of all findings of the run, from 1."""
+    """Counted over all findings of the run, from 1."""
     wall_ns: int
 
 

@@ -20,8 +20,8 @@ from distdbg import config
 from distdbg.export.metrics.model import Metrics
 from distdbg.export.otel.found import log_of_start
 from distdbg.export.otel.sampling import read_sampler
-from distdbg.export.tracing.exporters import Owned, check_installed, make_exporter
-from distdbg.export.tracing.follower import MOST_ROWS
+from distdbg.export.tracing.exporters import Owned, check_installed, make_sender
+from distdbg.export.tracing.follower import MAX_ROWS
 from distdbg.export.tracing.queues import (
     DROPPED,
     FAILED,
@@ -40,17 +40,17 @@ from distdbg.hosts.tail_sampling import KeptOp
 
 #: How often records are looked at, and how often while ranks are so fast that some would be missed.
 _LOOK_S: Final = 0.5
-_LEAST_LOOK_S: Final = 0.05
-_MOST_LOOK_S: Final = 5.0
+_MIN_LOOK_S: Final = 0.05
+_MAX_LOOK_S: Final = 5.0
 #: What one look should not cost: it keeps the loop waiting, which answers scrapes.
 _DEAR_S: Final = 0.01
-_LEAST_ROWS: Final = 128
+_MIN_ROWS: Final = 128
 #: The share of a core that looks may take, beside the spans that they make.
 _SHARE: Final = 0.005
-#: Of what is left before a deadline, how much is for the last look.
+#: The share of the time before a deadline that is for the last look.
 _LAST_LOOK: Final = 0.4
-_MOST_EXEMPLARS: Final = 8
-_MOST_KINDS: Final = 512
+_MAX_EXEMPLARS: Final = 8
+_MAX_KINDS: Final = 512
 
 _log = logging.getLogger("distdbg.agent")
 
@@ -93,7 +93,7 @@ class Tracing:
             self._queues,
             make
             or (
-                lambda signal: make_exporter(
+                lambda signal: make_sender(
                     signal, protocols[signal], run=run, host=host, began_ns=began_ns
                 )
             ),
@@ -189,7 +189,7 @@ class Tracing:
     # ------------------------------------------------------------------------------- the thread
 
     def _run(self) -> None:
-        pause_s = _LEAST_LOOK_S
+        pause_s = _MIN_LOOK_S
         while True:
             self._wake.wait(pause_s)
             self._wake.clear()
@@ -207,8 +207,8 @@ class Tracing:
             cost_s = (time.thread_time_ns() - began_ns - self._take_made_ns()) / 1e9
             self._pace(cost_s)
             is_fast = self._records is not None and self._records.is_fast
-            least_s = _LEAST_LOOK_S if is_fast else _LOOK_S
-            pause_s = min(max(least_s, cost_s / _SHARE), _MOST_LOOK_S)
+            least_s = _MIN_LOOK_S if is_fast else _LOOK_S
+            pause_s = min(max(least_s, cost_s / _SHARE), _MAX_LOOK_S)
 
     def _take_made_ns(self) -> int:
         """What spans have cost since this was asked last."""
@@ -223,9 +223,9 @@ class Tracing:
         if records is None:
             return
         if cost_s > _DEAR_S:
-            records.most_rows = max(records.most_rows // 2, _LEAST_ROWS)
+            records.most_rows = max(records.most_rows // 2, _MIN_ROWS)
         elif cost_s < _DEAR_S / 4:
-            records.most_rows = min(2 * records.most_rows, MOST_ROWS)
+            records.most_rows = min(2 * records.most_rows, MAX_ROWS)
 
     def _look(self, is_closing: bool) -> None:
         while self._events:
@@ -285,7 +285,7 @@ class Tracing:
 
     def _keep_exemplar(self, op: SampledOp) -> None:
         key = op.kind, op.group
-        if key not in self._exemplars and len(self._exemplars) >= _MOST_KINDS:
+        if key not in self._exemplars and len(self._exemplars) >= _MAX_KINDS:
             return
         one = op.took_ns, f"{op.trace_id:032x}", op.ended_ns / 1e9
-        self._exemplars[key] = (*self._exemplars.get(key, ())[1 - _MOST_EXEMPLARS :], one)
+        self._exemplars[key] = (*self._exemplars.get(key, ())[1 - _MAX_EXEMPLARS :], one)

@@ -19,9 +19,9 @@ from distdbg.record.entries import Group, label_of_kind
 from distdbg.record.format import Flag
 from distdbg.record.recent import RecentOp
 
-MOST_BARS: Final = 4096
+MAX_BARS: Final = 4096
 #: How many that have not ended are looked at again; a program has one or two.
-_MOST_OPEN: Final = 64
+_MAX_OPEN: Final = 64
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ def read_places(found: object) -> dict[int, Place]:
         for rank, numbers in found.items():
             is_place = (
                 isinstance(numbers, list)
-                and 0 < len(numbers) <= _MOST_OPEN + 1
+                and 0 < len(numbers) <= _MAX_OPEN + 1
                 and all(type(n) is int and 0 <= n < 2**63 for n in numbers)
             )
             if not is_place or not rank.isdecimal():
@@ -90,7 +90,7 @@ def _new_ops(record: TailedRecord, place: Place, most: int) -> tuple[list[Recent
         skipped = max(0, first - place.last - 1) if last - place.last > most else 0
     ops = again + new
     place.last = max([place.last, *(op.number for op in new)])
-    place.open = [op.number for op in ops if op.ended_ns is None][-_MOST_OPEN:]
+    place.open = [op.number for op in ops if op.ended_ns is None][-_MAX_OPEN:]
     # One that had not ended when it was told last has nothing new to say.
     return [
         op for op in again if op.ended_ns is not None or op.started_ns is not None
@@ -121,7 +121,7 @@ def _columns(record: TailedRecord, ops: Sequence[RecentOp], clock: HostClock) ->
 
 
 def _peers(ops: Sequence[RecentOp], groups: Mapping[int, Group]) -> list[int]:
-    """Of messages with whom, as a rank of the job; -1: of no message, or with any."""
+    """The other rank of each message, as a rank of the job; -1: no message, or with any."""
     if not any(op.flags & Flag.MESSAGE for op in ops):
         return [-1] * len(ops)
     members: dict[int, list[int]] = {}

@@ -19,8 +19,8 @@ _LIBRARY: Final = "libnvidia-ml.so.1"
 _EVERY_S: Final = 2.0
 #: The thread ends when nobody has asked for so long, and begins again with the next who does.
 _IDLE_S: Final = 30.0
-_MOST_PROCESSES: Final = 1024
-_MOST_GPUS: Final = 64
+_MAX_PROCESSES: Final = 1024
+_MAX_GPUS: Final = 64
 #: The library's answers that are no errors: not for this GPU, not for this user, nothing to tell.
 _NOT_SUPPORTED, _NO_PERMISSION, _NOT_FOUND, _TOO_SMALL = 3, 4, 6, 7
 #: What it says of memory that it does not know.
@@ -30,10 +30,10 @@ _log = logging.getLogger("distdbg.agent")
 
 
 class GpuUse(NamedTuple):
-    """Of one process, on all GPUs together."""
+    """What one process uses, on all GPUs together."""
 
     share: float | None
-    """Of the time of one GPU, so more than 1 is possible; None: not told."""
+    """As a share of the time of one GPU, so more than 1 is possible; None: not known."""
     nbytes: int
 
 
@@ -135,7 +135,7 @@ class Nvml:
         count = ctypes.c_uint()
         self._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
         self._gpus = []
-        for index in range(min(count.value, _MOST_GPUS)):
+        for index in range(min(count.value, _MAX_GPUS)):
             handle = ctypes.c_void_p()
             self._call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(handle))
             self._gpus.append(handle)
@@ -159,16 +159,16 @@ class Nvml:
         self._nvml.nvmlShutdown()
 
     def _processes(self, gpu: ctypes.c_void_p) -> list[_Process]:
-        count = ctypes.c_uint(_MOST_PROCESSES)
-        found = (_Process * _MOST_PROCESSES)()
+        count = ctypes.c_uint(_MAX_PROCESSES)
+        found = (_Process * _MAX_PROCESSES)()
         name = "nvmlDeviceGetComputeRunningProcesses_v3"
         is_told = self._call(name, gpu, ctypes.byref(count), found)
         return list(found[: count.value]) if is_told else []
 
     def _shares(self, index: int, gpu: ctypes.c_void_p) -> dict[int, float]:
         """The newest that each process has; what has no sample since the last look did nothing."""
-        count = ctypes.c_uint(_MOST_PROCESSES)
-        found = (_Utilization * _MOST_PROCESSES)()
+        count = ctypes.c_uint(_MAX_PROCESSES)
+        found = (_Utilization * _MAX_PROCESSES)()
         since = ctypes.c_ulonglong(self._since_us[index])
         name = "nvmlDeviceGetProcessUtilization"
         if not self._call(name, gpu, found, ctypes.byref(count), since):

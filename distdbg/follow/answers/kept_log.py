@@ -1,7 +1,7 @@
 """Output of the ranks of this host, merged by time.
 
 The launcher keeps it in plain files; here they are read when somebody asks, never otherwise, and no more of
-them than `_MOST_NBYTES` at a time: of a file that grows faster only the end is read. Lines are numbered as
+them than `_MAX_NBYTES` at a time: of a file that grows faster only the end is read. Lines are numbered as
 they are merged, and the newest `_KEPT` stay; a client says which it has seen last. A line is a little late:
 it waits for equal ones of other ranks, with which it is one line.
 """
@@ -21,13 +21,13 @@ from distdbg.launch.outputs.kept import KeptFile, find_kept
 from distdbg.launch.outputs.merged import Folded, Merger
 from distdbg.launch.outputs.timed import TimedFile
 
-MOST_LINES: Final = 2000
+MAX_LINES: Final = 2000
 _KEPT: Final = 5000
-_MOST_LETTERS: Final = 2000
-#: Of one file, when somebody asks first, and when it grows faster than it is read.
+_MAX_LETTERS: Final = 2000
+#: Read of one file, when somebody asks first, and when it grows faster than it is read.
 _TAIL_NBYTES: Final = 1 << 16
-#: Of all files, each time that somebody asks.
-_MOST_NBYTES: Final = 1 << 20
+#: Read of all files, each time that somebody asks.
+_MAX_NBYTES: Final = 1 << 20
 #: How long a line waits for equal ones of other ranks.
 _HOLD_NS: Final = 500_000_000
 _WINDOW_NS: Final = 1_000_000_000
@@ -128,7 +128,7 @@ class KeptLog:
         self._merger.add_source()
 
     def _read(self) -> None:
-        left = _MOST_NBYTES
+        left = _MAX_NBYTES
         for index, source in enumerate(self._sources):
             with suppress(OSError):
                 behind = source.size() - source.offset
@@ -161,7 +161,7 @@ def _fitting(
 
 def _shown(text: str) -> str:
     # What a terminal would show of a progress bar.
-    return text.rstrip("\r").rpartition("\r")[2][:_MOST_LETTERS]
+    return text.rstrip("\r").rpartition("\r")[2][:_MAX_LETTERS]
 
 
 def _plain(one: Numbered) -> dict[str, Any]:

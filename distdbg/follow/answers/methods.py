@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from distdbg.errors import RecordError, UsageError
-from distdbg.follow.answers.arguments import number_of, ranks_of, text_of
-from distdbg.follow.answers.bars import MOST_BARS, read_places, tell_bars
+from distdbg.follow.answers.bars import MAX_BARS, read_places, tell_bars
 from distdbg.follow.answers.clock import HostClock, read_clock
 from distdbg.follow.answers.counts import count_ops, plain_counted
 from distdbg.follow.answers.gpus import Gpus
-from distdbg.follow.answers.kept_log import MOST_LINES, KeptLog
+from distdbg.follow.answers.kept_log import MAX_LINES, KeptLog
 from distdbg.follow.answers.one_op import find_named, tell_op
-from distdbg.follow.answers.one_rank import MOST_HISTORY, tell_history, tell_rank
+from distdbg.follow.answers.one_rank import MAX_HISTORY, tell_history, tell_rank
 
 if TYPE_CHECKING:
     from distdbg.follow.roster import Roster
@@ -24,23 +23,23 @@ if TYPE_CHECKING:
 
 Plain = dict[str, Any]
 
-_MOST_SEQ: Final = 2**63
+_MAX_SEQ: Final = 2**63
 
 
 class RecordHolder(Protocol):
-    """Who has the records: an agent, or whoever stands in for one."""
+    """What has the records: an agent, or what stands in for one."""
 
     @property
     def host(self) -> str: ...
 
     @property
     def folder(self) -> Path:
-        """Of the run."""
+        """The folder of the run."""
         ...
 
     @property
     def roster(self) -> Roster:
-        """Of the newest start of the ranks."""
+        """The roster of the newest start of the ranks."""
         ...
 
 
@@ -96,8 +95,8 @@ class Board:
         only = ranks_of(arguments)
         if only is not None:
             records = {rank: record for rank, record in records.items() if rank in only}
-        most = number_of(arguments, "most", 200, 1, MOST_BARS)
-        since_ns = number_of(arguments, "since_ns", 0, 0, _MOST_SEQ)
+        most = number_of(arguments, "most", 200, 1, MAX_BARS)
+        since_ns = number_of(arguments, "since_ns", 0, 0, _MAX_SEQ)
         places = read_places(arguments.get("since"))
         told = tell_bars(records, clock, places, since_ns=since_ns, most=most)
         return {"clock": _plain_clock(clock), **told}
@@ -107,10 +106,10 @@ class Board:
         clock = read_clock(records)
         if "rank" not in arguments and "number" not in arguments:
             group = text_of(arguments, "group")
-            told = tell_op(records, clock, group, number_of(arguments, "seq", None, 1, _MOST_SEQ))
+            told = tell_op(records, clock, group, number_of(arguments, "seq", None, 1, _MAX_SEQ))
             return {"clock": _plain_clock(clock), **told}
         rank = number_of(arguments, "rank", None, 0, 2**31)
-        number = number_of(arguments, "number", None, 1, _MOST_SEQ)
+        number = number_of(arguments, "number", None, 1, _MAX_SEQ)
         op = find_named(records, rank, number)
         if op is None or op.group is None:
             raise UsageError(f"op: rank {rank} has no op of number {number} here any more")
@@ -119,8 +118,8 @@ class Board:
 
     def _history(self, arguments: Plain) -> Plain:
         rank, watched = self._watched(arguments)
-        most = number_of(arguments, "most", 50, 1, MOST_HISTORY)
-        before = number_of(arguments, "before", _MOST_SEQ, 1, _MOST_SEQ)
+        most = number_of(arguments, "most", 50, 1, MAX_HISTORY)
+        before = number_of(arguments, "before", _MAX_SEQ, 1, _MAX_SEQ)
         if watched.record is None:
             return {"clock": _plain_clock(HostClock()), "ops": []}
         clock = read_clock(self._records())
@@ -140,8 +139,8 @@ class Board:
             roster.watched_ranks,
             now_ns=time.monotonic_ns(),
             wall_ns=time.time_ns(),
-            after=number_of(arguments, "after", 0, 0, _MOST_SEQ),
-            most=number_of(arguments, "most", 500, 1, MOST_LINES),
+            after=number_of(arguments, "after", 0, 0, _MAX_SEQ),
+            most=number_of(arguments, "most", 500, 1, MAX_LINES),
             only=ranks_of(arguments),
         )
         return {"clock": _plain_clock(read_clock(self._records())), **told}
@@ -183,3 +182,30 @@ class Board:
 def _plain_clock(clock: HostClock) -> Plain:
     """With what time it is now: whoever asks may have another clock."""
     return {**clock.plain(), "now_ns": time.monotonic_ns() + clock.base_ns if clock.base_ns else 0}
+
+
+def number_of(arguments: Plain, name: str, otherwise: int | None, least: int, most: int) -> int:
+    """A whole number within these; without `otherwise` it has to be there."""
+    value = arguments.get(name, otherwise)
+    if type(value) is not int or not least <= value <= most:
+        upper = f" to {most}" if most < 2**31 else ""
+        raise UsageError(f"{name!r} is a number from {least}{upper}")
+    return value
+
+
+def text_of(arguments: Plain, name: str, otherwise: str | None = None) -> str:
+    """A text; without `otherwise` it has to be there."""
+    text = arguments.get(name, otherwise)
+    if not isinstance(text, str):
+        raise UsageError(f"{name!r} is a text")
+    return text
+
+
+def ranks_of(arguments: Plain) -> set[int] | None:
+    """The ranks that are meant; None: all."""
+    ranks = arguments.get("ranks")
+    if ranks is None:
+        return None
+    if not isinstance(ranks, list) or not all(type(rank) is int for rank in ranks):
+        raise UsageError("'ranks' is a list of numbers")
+    return set(ranks)

@@ -102,7 +102,6 @@ def _group_of(record: TailedRecord, name: str) -> tuple[Group, ProgressEntry] | 
 
 
 def plain_arrival(rank: int, op: OpEntry, clock: HostClock) -> dict[str, Any]:
-    """One rank's part of an op."""
     return {
         "rank": rank,
         "has_come": True,

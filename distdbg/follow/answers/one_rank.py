@@ -12,7 +12,7 @@ from distdbg.follow.watched_rank import WatchedRank, show_site
 from distdbg.record.entries import OpEntry
 from distdbg.view.rank_facts import level_name
 
-MOST_HISTORY: Final = 200
+MAX_HISTORY: Final = 200
 
 
 def tell_history(

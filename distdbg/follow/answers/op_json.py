@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 def plain_op(rank: int, op: OpEntry, now_ns: int) -> dict[str, Any]:
-    """An op in flight."""
     form = op.form
     return {
         "rank": rank,
@@ -39,7 +38,6 @@ def plain_op(rank: int, op: OpEntry, now_ns: int) -> dict[str, Any]:
 
 
 def plain_ops(records: Iterable[tuple[int, TailedRecord]], now_ns: int) -> list[dict[str, Any]]:
-    """All that are in flight."""
     return [plain_op(rank, op, now_ns) for rank, record in records for op in record.in_flight()]
 
 

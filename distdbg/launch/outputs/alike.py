@@ -19,8 +19,8 @@ from distdbg.errors import format_ranks
 from distdbg.launch.outputs.blocks import WARNING, is_of_warning
 
 FOLD_S: Final = 0.25
-_MOST_BLOCKS: Final = 64
-_MOST_NBYTES: Final = 1 << 16
+_MAX_BLOCKS: Final = 64
+_MAX_NBYTES: Final = 1 << 16
 #: 'PeerLost at train.py:80: rank 2 died', 'KeyboardInterrupt at train.py:80'.
 _ONE_LINE: Final = re.compile(rb"[A-Z]\w+ at [^\n]{1,200}:\d+(?:: [^\n]*)?\n")
 #: Our own warnings name their rank, which stands in front of the line here.
@@ -30,8 +30,6 @@ _OWN_RANK: Final = re.compile(rb"(: LatentWarning: |^  )rank \d+:? ", re.MULTILI
 
 
 class EqualLines:
-    """One console."""
-
     def __init__(self) -> None:
         self._kept: dict[bytes, list[int]] = {}
         """The ranks by the text without its prefix; the oldest first."""
@@ -53,7 +51,7 @@ class EqualLines:
                 out += self._let_go(rank)
             self._kept.setdefault(text, []).append(rank)
             self._since_s.setdefault(text, now_s)
-            if len(self._kept) > _MOST_BLOCKS:
+            if len(self._kept) > _MAX_BLOCKS:
                 out += self._out([next(iter(self._kept))])
         return out
 
@@ -114,7 +112,7 @@ def _bare(line: bytes, prefix: bytes) -> bytes:
 
 def _text_of(block: bytes, prefix: bytes) -> bytes | None:
     """Without the prefix of its lines; None for what is not folded."""
-    if len(block) > _MOST_NBYTES or not block.endswith(b"\n") or not block.startswith(prefix):
+    if len(block) > _MAX_NBYTES or not block.endswith(b"\n") or not block.startswith(prefix):
         return None
     text = b"".join(_bare(line, prefix) for line in block.splitlines(keepends=True))
     text = _OWN_RANK.sub(rb"\1", text) if _LATENT in text else text

@@ -19,7 +19,7 @@ from distdbg.record.traceback_text import PACKAGE
 
 BLOCK_S: Final = 0.25
 LINE_S: Final = 1.0
-_MOST_BLOCK_NBYTES: Final = 1 << 18
+_MAX_BLOCK_NBYTES: Final = 1 << 18
 _BEGIN: Final = b"Traceback (most recent call last):"
 #: Between exceptions that come from each other.
 _LINKS: Final = (
@@ -29,7 +29,7 @@ _LINKS: Final = (
 )
 #: 'a.py:4: RuntimeWarning: divide by zero', with a line of source below it.
 WARNING: Final = re.compile(rb"[^\s:][^:\n]*:\d+: \w*Warning: ")
-#: Of ours, which has lines of its own above the source: 'rank 0 started it at ...', 'hint: ...'.
+#: A warning of ours, with lines of its own above the source: 'rank 0 started it at ...', 'hint: ...'.
 _DETAILED: Final = b": LatentWarning: "
 _HINT: Final = b"  hint: "
 #: What faulthandler prints of a crash in native code.
@@ -55,8 +55,6 @@ def is_of_warning(block: list[bytes], line: bytes) -> bool:
 
 
 class StreamBlocks:
-    """One stream of one rank."""
-
     def __init__(
         self,
         prefix: bytes,
@@ -96,11 +94,9 @@ class StreamBlocks:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is kept."""
         return not self._block and self._lines.is_empty
 
     def finish(self) -> bytes:
-        """The stream is over."""
         rest = self._lines.finish()
         out = b"".join(self._pass(line) for line in rest.splitlines(keepends=True))
         return out + self._end_block()
@@ -113,7 +109,7 @@ class StreamBlocks:
             return line
         if self._goes_on(line):
             self._block.append(line)
-            if sum(map(len, self._block)) > _MOST_BLOCK_NBYTES:
+            if sum(map(len, self._block)) > _MAX_BLOCK_NBYTES:
                 return self._end_block()
             return b""
         return self._end_block() + self._pass(line)

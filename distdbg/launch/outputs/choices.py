@@ -39,7 +39,6 @@ class OutputChoices:
 
     @classmethod
     def from_options(cls, options: RunOptions) -> Self:
-        """Those of a command line."""
         return cls(
             redirects=options.redirects,
             tee=options.tee,

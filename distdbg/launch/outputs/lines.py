@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 #: A longer line goes out in pieces, between which lines of others may come.
-MOST_LINE_NBYTES = 1 << 20
+MAX_LINE_NBYTES = 1 << 20
 
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)")
 #: A \r at the very end may be the first half of \r\n.
@@ -24,7 +24,7 @@ class LineCutter:
         self._prefix = prefix
         self._needles = tuple(needles)
         self._rest = b""
-        #: Of a line too long to wait for its end, whether it goes out; None: at the beginning of one.
+        #: Whether a line that is too long to wait for its end goes out; None: at the beginning of one.
         self._fate: bool | None = None
 
     def feed(self, data: bytes) -> bytes:
@@ -33,7 +33,7 @@ class LineCutter:
         end = _end_of_lines(data)
         whole, self._rest = data[:end], data[end:]
         lines = self._dress(whole) if whole else b""
-        if len(self._rest) > MOST_LINE_NBYTES:
+        if len(self._rest) > MAX_LINE_NBYTES:
             lines += self._dress_line(self._rest)
             if self._fate is None:
                 self._fate = self._is_wanted(self._rest)

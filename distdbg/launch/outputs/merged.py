@@ -12,7 +12,8 @@ two ranks wrote the same lines in different orders, one of the lines is shown mo
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
 
 from distdbg.launch.output_streams import StdStreams
 
@@ -27,8 +28,6 @@ class OutputLine(NamedTuple):
 
 
 class Folded(NamedTuple):
-    """One line, and who wrote it."""
-
     time_ns: int
     ranks: tuple[int, ...]
     stream: StdStreams
@@ -36,6 +35,19 @@ class Folded(NamedTuple):
 
 
 _Key = tuple[StdStreams, str]
+
+#: How far apart equal lines of several ranks may be.
+WINDOW_NS: Final = 1_000_000_000
+#: How many lines of one rank are looked at ahead, within the window.
+_MAX_AHEAD: Final = 1000
+
+
+class LineSource(Protocol):
+    """Lines of one rank, some at a time (`timed.TimedFile`)."""
+
+    def follow(self) -> None: ...
+
+    def read(self, *, is_over: bool) -> Sequence[OutputLine] | None: ...
 
 
 class Merger:
@@ -57,16 +69,12 @@ class Merger:
         if self._window_ns:
             self._ahead[source].setdefault((line.stream, line.text), deque()).append(line.time_ns)
 
-    def is_empty(self, source: int) -> bool:
-        return not self._queues[source]
-
-    def count(self, source: int) -> int:
-        return len(self._queues[source])
-
-    def last_ns(self, source: int) -> int | None:
-        """The time of the last line that was put there and not taken."""
+    def needs(self, source: int, first_ns: int | None) -> bool:
+        """Whether a further line of a source may matter for what comes next; `first_ns` as it was."""
         queue = self._queues[source]
-        return queue[-1].time_ns if queue else None
+        if first_ns is None or not queue:
+            return not queue
+        return queue[-1].time_ns < first_ns + WINDOW_NS and len(queue) < _MAX_AHEAD
 
     def first_ns(self) -> int | None:
         """The time of the earliest line; None: there is none."""
@@ -120,3 +128,20 @@ class Merger:
             if not times:
                 del self._ahead[source][key]
         return line
+
+
+def read_ahead(
+    merger: Merger, sources: Sequence[LineSource], is_at_end: list[bool], *, is_over: bool = True
+) -> bool:
+    """Read where more is needed to tell what comes next; whether anything was read."""
+    has_read, first_ns = False, merger.first_ns()
+    for index, source in enumerate(sources):
+        while not is_at_end[index] and merger.needs(index, first_ns):
+            if not is_over:
+                source.follow()
+            lines = source.read(is_over=is_over)
+            is_at_end[index] = not lines
+            for line in lines or ():
+                has_read = True
+                merger.put(index, line)
+    return has_read

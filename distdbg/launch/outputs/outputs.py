@@ -34,8 +34,7 @@ from distdbg.launch.outputs.lines import LineCutter
 from distdbg.launch.outputs.losses import OutputLoss
 from distdbg.launch.outputs.pipe_tail import PipeTail
 from distdbg.launch.outputs.sinks import LineFile, OutputDescriptor, Sink
-from distdbg.launch.outputs.tail import LogTail
-from distdbg.launch.outputs.tee_pipe import TeePipe
+from distdbg.launch.outputs.tail import LogTail, TeePipe
 from distdbg.record.folders import attempt_folder
 from distdbg.record.line_times import LOOK_NS, LineTimesWriter
 
@@ -66,11 +65,11 @@ class Outputs:
         #: Protects the tails, the line files and the positions in all of them.
         self._lock = threading.Lock()
         self._tails: list[LogTail] = []
-        #: Of streams that are kept and shown.
+        #: The pipes of streams that are kept and shown.
         self._tees: list[TeePipe] = []
         #: What could not be written, by the file's name.
         self._losses: dict[Path, OutputLoss] = {}
-        #: Of ranks whose stderr goes straight to the console.
+        #: The pipes of ranks whose stderr goes straight to the console.
         self._pipes: list[PipeTail] = []
         #: By rank, what faulthandler printed of a crash in native code on such a pipe.
         self.crashes: dict[int, bytes] = {}
@@ -285,7 +284,7 @@ class Outputs:
                 self._wait(pipes)
 
     def _wait(self, pipes: list[int]) -> None:
-        """Until a rank prints on its pipe, or some time has passed."""
+        """Wait until a rank prints on its pipe, or some time has passed."""
         poll = select.poll()
         for fd in (self._wake_fds[0], *pipes):
             poll.register(fd, select.POLLIN)
@@ -312,7 +311,7 @@ class Outputs:
         return moved or bool(folded)
 
     def _look_at_lengths(self, *, is_last: bool = False) -> None:
-        """From now and then how long each file is, its lines get their times."""
+        """Note how long each file is: by that its lines get their times."""
         now_ns = time.monotonic_ns()
         if is_last or now_ns >= self._times_due_ns:
             self._times_due_ns = now_ns + LOOK_NS
@@ -321,7 +320,7 @@ class Outputs:
 
     def _flush(self) -> bool:
         """Write what all sinks have kept; whether nothing is left."""
-        return all(list(map(_flush_now, self._sinks())))
+        return False not in [sink.flush(0) for sink in self._sinks()]
 
     def _sinks(self) -> list[Sink]:
         return [*self._consoles.values(), *self._line_files.values()]
@@ -397,7 +396,3 @@ def _hint(number: int | None) -> str:
     if number in (errno.EMFILE, errno.ENFILE):
         return "`ulimit -n` says how many files a process may open; raise it, or tee fewer ranks"
     return "choose another folder with --log-dir"
-
-
-def _flush_now(sink: Sink) -> bool:
-    return sink.flush(0)

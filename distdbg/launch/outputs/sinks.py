@@ -15,8 +15,6 @@ _PIECE_NBYTES = 4096
 
 
 class Sink(Protocol):
-    """Takes lines."""
-
     def put(self, lines: bytes) -> None:
         """Take all of them; what cannot be written yet is kept."""
         ...

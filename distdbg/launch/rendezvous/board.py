@@ -37,8 +37,8 @@ TURN_S: Final = 1.0
 _SHORTEST_SLICE_S: Final = 0.25
 _LONGEST_SLICE_S: Final = 2.0
 _SLICE_OF_EACH_S: Final = 0.002
-#: Of those behind: their keys must fit a message.
-_MOST_AT_ONCE: Final = 500
+#: Launchers behind that are asked at once: their keys must fit a message.
+_MAX_AT_ONCE: Final = 500
 
 T = TypeVar("T")
 
@@ -96,13 +96,12 @@ class RendezvousBoard:
         return state
 
     def read(self) -> RendezvousState:
-        """The agreement as it is now."""
         self._text = self._ask(lambda: self.store.get(self._key))
         self._learn_server()
         return RendezvousState.from_json(self._text)
 
     def _learn_server(self) -> None:
-        """Who serves it; a launcher may be here before the one that serves has introduced itself."""
+        """The launcher that serves it; another may be here before that one has introduced itself."""
         if not self._server and self._ask(lambda: self.store.check([_SERVER_KEY])):
             served = self._ask(lambda: self.store.get(_SERVER_KEY))
             self._server = served.decode(errors="replace")
@@ -163,7 +162,7 @@ class RendezvousBoard:
     def behind(self, number: int) -> list[bytes]:
         """What those ask for whose turns are the next ones after this."""
         last = self._ask(lambda: self.store.add(f"{self._job}/turns/asked", 0))
-        keys = [self._come_key(n) for n in range(number + 1, min(last, number + _MOST_AT_ONCE) + 1)]
+        keys = [self._come_key(n) for n in range(number + 1, min(last, number + _MAX_AT_ONCE) + 1)]
         while keys and not self._has(keys):
             keys = keys[: len(keys) // 2]  # one of them has not said it yet
         return self._ask(lambda: self.store.multi_get(keys)) if keys else []

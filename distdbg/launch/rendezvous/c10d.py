@@ -15,14 +15,14 @@ from distdbg.launch.rendezvous.shared import OpenLauncherStore, SharedRendezvous
 from distdbg.launch.rendezvous.solo import SoloRendezvous
 
 if TYPE_CHECKING:
-    from distdbg.launch.rendezvous.options import RendezvousOptions
+    from distdbg.launch.options import RunOptions
     from distdbg.launch.rendezvous.round import Rendezvous
     from distdbg.runtime.store import TCPStore
 
 _log = logging.getLogger("distdbg.launch")
 
 
-def make_c10d(options: RendezvousOptions) -> Rendezvous:
+def make_c10d(options: RunOptions) -> Rendezvous:
     """Alone with --standalone or --nnodes 1, else at --rdzv-endpoint."""
     settings = RendezvousSettings.read(options.rdzv_conf)
     if options.standalone or options.max_nodes == 1:

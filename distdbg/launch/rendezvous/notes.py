@@ -29,9 +29,9 @@ class LauncherNote:
 
     kind: _Kind
     what: str = ""
-    """Of a failure: what failed first there, in one line; of one that leaves: why."""
+    """What failed first there, in one line; or why it leaves."""
     exit_code: int = 1
-    """Of a failure: what the launcher there ends with."""
+    """What the launcher there ends with, after a failure."""
 
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "what": self.what[:_LONGEST_TEXT]})

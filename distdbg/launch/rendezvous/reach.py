@@ -52,7 +52,6 @@ class Search:
         return store
 
     def until(self, deadline_ns: int, check: Callable[[], None]) -> TCPStore:
-        """Try until the deadline."""
         limit_s = _ATTEMPT_S
         while True:
             check()

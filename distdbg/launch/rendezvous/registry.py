@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import cast
 
 from distdbg.errors import ConfigError, UsageError
-from distdbg.launch.rendezvous.options import RendezvousOptions
+from distdbg.launch.options import RunOptions
 from distdbg.launch.rendezvous.round import Rendezvous
 
-Make = Callable[[RendezvousOptions], Rendezvous]
+Make = Callable[[RunOptions], Rendezvous]
 
 
-def make_rendezvous(options: RendezvousOptions) -> Rendezvous:
+def make_rendezvous(options: RunOptions) -> Rendezvous:
     """Make what --rdzv-backend asks for. Nothing is opened before its first `next_round`."""
     name = options.rdzv_backend.strip()
     if options.standalone:
@@ -60,19 +60,19 @@ def _find(name: str) -> Make:
     return cast(Make, found)
 
 
-def _make_static(options: RendezvousOptions) -> Rendezvous:
+def _make_static(options: RunOptions) -> Rendezvous:
     from distdbg.launch.rendezvous.static import make_static
 
     return make_static(options)
 
 
-def _make_c10d(options: RendezvousOptions) -> Rendezvous:
+def _make_c10d(options: RunOptions) -> Rendezvous:
     from distdbg.launch.rendezvous.c10d import make_c10d
 
     return make_c10d(options)
 
 
-def _refuse_etcd(options: RendezvousOptions) -> Rendezvous:
+def _refuse_etcd(options: RunOptions) -> Rendezvous:
     raise UsageError(
         f"--rdzv-backend {options.rdzv_backend} is not supported: it needs a server of its own",
         hint="use --rdzv-backend c10d --rdzv-endpoint HOST:PORT, where one of the launchers serves; "

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from distdbg.runtime.store import TCPStore
 
 _POLL_S = 0.02
-#: Of those that have come the first ones look at every change, so that it is soon seen that the round is
+#: The first launchers that have come look at every change, so that it is soon seen that the round is
 #: complete; the others wait to be told.
 _LOOKERS = 4
 _TOLD_S = 1.0
@@ -47,8 +47,6 @@ _READ_OF_EACH_S = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenLauncherStore:
-    """The launchers' store, open."""
-
     store: TCPStore
     host: str
     """Where ranks of all hosts reach it."""
@@ -60,8 +58,6 @@ class OpenLauncherStore:
 
 
 class StoreFinder(Protocol):
-    """Finds the store, or serves it."""
-
     @property
     def where(self) -> str:
         """The place, for messages."""

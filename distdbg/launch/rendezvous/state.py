@@ -57,7 +57,7 @@ class RendezvousState:
     former: tuple[str, ...] = ()
     waiting: tuple[LauncherMember, ...] = ()
     gone: tuple[str, ...] = ()
-    """Of the complete round; while the next one forms, still of that round."""
+    """Those gone from the complete round; while the next one forms, still from that round."""
     closing: Closing | None = None
 
     @property
@@ -158,7 +158,7 @@ def come(state: RendezvousState, member: LauncherMember, after: int) -> Rendezvo
 
 
 def to_asks(member: LauncherMember, after: int) -> str:
-    """That `member` wants to `come`, for another launcher to have it do so."""
+    """Write that `member` wants to `come`, for another launcher to have it do so."""
     return json.dumps([_words(member), after])
 
 
@@ -256,7 +256,7 @@ def lost_nodes(state: RendezvousState, number: int) -> tuple[str, ...]:
 
 
 def watched_by(state: RendezvousState, name: str) -> tuple[str, ...]:
-    """Whom a launcher listens to: those after it in a ring of all, which closes behind the dead."""
+    """The launchers that one listens to: those after it in a ring of all, which closes behind the dead."""
     names = list(dict.fromkeys(state.all_names))
     if name in names:
         at = names.index(name)

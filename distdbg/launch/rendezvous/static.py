@@ -20,13 +20,13 @@ from distdbg.launch.rendezvous.shared import OpenLauncherStore, SharedRendezvous
 from distdbg.launch.rendezvous.solo import SoloRendezvous
 
 if TYPE_CHECKING:
-    from distdbg.launch.rendezvous.options import RendezvousOptions
+    from distdbg.launch.options import RunOptions
     from distdbg.launch.rendezvous.round import Rendezvous
 
 _READ_S = 5.0
 
 
-def make_static(options: RendezvousOptions) -> Rendezvous:
+def make_static(options: RunOptions) -> Rendezvous:
     """Alone, or with others at --master-addr and --master-port (or --rdzv-endpoint)."""
     settings = RendezvousSettings.read(options.rdzv_conf)
     if options.min_nodes != options.max_nodes:
@@ -51,7 +51,7 @@ def make_static(options: RendezvousOptions) -> Rendezvous:
 class _Meeting:
     """The address where the first launcher, --node-rank 0, tells the others where its store is."""
 
-    def __init__(self, options: RendezvousOptions, settings: RendezvousSettings) -> None:
+    def __init__(self, options: RunOptions, settings: RendezvousSettings) -> None:
         host, port = options.rdzv_host, options.rdzv_port
         self._host = host
         self._port = port

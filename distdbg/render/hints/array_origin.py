@@ -7,21 +7,26 @@ of days.py) in by_day()
 from __future__ import annotations
 
 import ast
-import os
 from typing import Final
 
-from distdbg.render.enclosing import Function, bound_at, called_name, line_text, own_nodes, path_to
-from distdbg.render.generators import StackLine, defined, lines_of_stack
-from distdbg.render.hints.case import Case, program_files
+from distdbg.render.enclosing import (
+    Function,
+    bound_before,
+    called_name,
+    own_nodes,
+    path_to,
+    quote_line,
+)
+from distdbg.render.generators import StackLine, defined
+from distdbg.render.hints.case import Case, program_files, stack_lines
 
 #: Functions that hand on what others return.
-_MOST_CALLS: Final = 3
+_MAX_CALLS: Final = 3
 
 
 def by_function(case: Case) -> str:
     """What the call was given is what a function returned: where that has made it."""
-    told = next((one for one in case.told if one.frames), None)
-    stack = [] if told is None else lines_of_stack(case.source, told)
+    stack = stack_lines(case)
     if not stack or not case.root.advice:
         return ""
     files, place = program_files(case), stack[0]
@@ -32,18 +37,17 @@ def by_function(case: Case) -> str:
     if not isinstance(given, ast.Name):
         return ""
     name, function = given.id, ""
-    for _ in range(_MOST_CALLS):
-        line = _bound(place, name)
-        if not line:
+    for _ in range(_MAX_CALLS):
+        lines = bound_before(place.source, place.line, name)
+        if len(lines) != 1:
             return ""
+        line = lines[0]
         called = _called_for(_statement(place._replace(line=line)), name)
         known = None if called is None else defined(called_name(called[0]), files)
         if called is None or known is None:
             if not function:
                 return ""
-            made = (
-                f"`{line_text(place.source, line)}` (line {line} of {os.path.basename(place.file)})"
-            )
+            made = quote_line(place.source, place.file, line)
             return f"{case.root.advice}: {given.id} is made by {made} in {function}()"
         file, inner = known
         returned = _returned(inner, called[1])
@@ -56,14 +60,6 @@ def by_function(case: Case) -> str:
 
 def _statement(place: StackLine) -> ast.AST:
     return path_to(place.source.tree, place.line)[-1]
-
-
-def _bound(place: StackLine, name: str) -> int:
-    """The one line before that gives a name its value in its function; 0."""
-    path = path_to(place.source.tree, place.line)
-    scope = next((one for one in reversed(path) if isinstance(one, Function)), place.source.tree)
-    lines = {at for at in bound_at(scope, name) if at < place.line}
-    return lines.pop() if len(lines) == 1 else 0
 
 
 def _called_for(statement: ast.AST, name: str) -> tuple[ast.Call, int] | None:

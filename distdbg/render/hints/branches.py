@@ -107,7 +107,7 @@ def _last_op(case: Case, stack: ToldStack) -> int | None:
 
 
 def _asks_for_rank(found: str) -> bool:
-    """Of a condition, not of the name of its file."""
+    """Whether a condition asks for the rank; the name of its file does not count."""
     return RANK.search(found.rpartition(" (line ")[0]) is not None
 
 

@@ -13,6 +13,7 @@ from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import StackRole
 from distdbg.diagnose.wording import say_ranks, short_site
 from distdbg.render.enclosing import ParsedSource, imported_beside
+from distdbg.render.generators import StackLine, lines_of_stack
 from distdbg.render.source_line import SourceLines
 from distdbg.render.told_stacks import ToldFrame, ToldStack
 
@@ -49,7 +50,7 @@ class Case:
         return say_ranks(self.root.ranks, 3)
 
     def notes_of_cause(self) -> list[str]:
-        """Of the stacks of its ranks, the innermost line first."""
+        """List the notes on the stacks of the cause, the innermost line first."""
         return [
             note
             for stack in self.told
@@ -105,8 +106,14 @@ def first_match(stack: ToldStack, pattern: re.Pattern[str]) -> str:
     return next(matches(stack, pattern), "")
 
 
+def stack_lines(case: Case) -> list[StackLine]:
+    """The lines of the first stack that has some, the innermost first, as far as there is source."""
+    told = next((one for one in case.told if one.frames), None)
+    return [] if told is None else lines_of_stack(case.source, told)
+
+
 def program_files(case: Case) -> dict[str, ParsedSource]:
-    """Of the program: those of the stacks, and what they import from beside."""
+    """Parse the files of the stacks, and what they import from their own folder."""
     names = dict.fromkeys(one.frame.file for stack in case.told for one in stack.frames)
     for name in [*names]:
         if (source := case.source.parsed(name)) is not None:

@@ -7,14 +7,20 @@ each rank asks its own clock, in `return time.monotonic() - self.last >= self.ev
 from __future__ import annotations
 
 import ast
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from distdbg.render.enclosing import Function, ParsedSource, called_name, line_text, own_nodes
+from distdbg.render.enclosing import (
+    Function,
+    ParsedFiles,
+    called_name,
+    line_of_file,
+    line_text,
+    own_nodes,
+)
 from distdbg.render.generators import StackLine, defined, lines_of_stack
 from distdbg.render.hints.case import Case, is_left_out, program_files
-from distdbg.render.hints.randomness import MOST_FRAMES, Decider, deciders
+from distdbg.render.hints.randomness import MAX_FRAMES, Decider, deciders
 
 _CLOCKS: Final = frozenset(
     f"{name}{unit}"
@@ -33,14 +39,12 @@ def by_own_clock(case: Case) -> str:
             is_of_all = all(key in other for other in found)
             if not is_of_all and (clock := _clock_in(place, one, files)) and found[at - 1]:
                 file, line = clock
-                head = (
-                    f"`{line_text(place.source, one.line).removesuffix(':')}` "
-                    f"({_in_file(one.line, place.file)})"
-                )
+                text = line_text(place.source, one.line).removesuffix(":")
+                head = f"`{text}` ({line_of_file(place.file, one.line)})"
                 what = head
                 if clock != (place.file, one.line):
                     text = line_text(files[file], line).removesuffix(":")
-                    what = f"`{text}` ({_in_file(line, file)}) of {head}"
+                    what = f"`{text}` ({line_of_file(file, line)}) of {head}"
                 return f"each rank asks its own clock, in {what}: let one rank decide, and broadcast that"
     return ""
 
@@ -48,14 +52,12 @@ def by_own_clock(case: Case) -> str:
 def _all_of(
     stack: Sequence[StackLine],
 ) -> Iterator[tuple[tuple[str, int], tuple[StackLine, Decider]]]:
-    for place in stack[:MOST_FRAMES]:
+    for place in stack[:MAX_FRAMES]:
         for one in deciders(place):
             yield (place.file, one.line), (place, one)
 
 
-def _clock_in(
-    place: StackLine, one: Decider, files: Mapping[str, ParsedSource]
-) -> tuple[str, int] | None:
+def _clock_in(place: StackLine, one: Decider, files: ParsedFiles) -> tuple[str, int] | None:
     """Where it is read: there, or in a function of the program that is called there."""
     for call in (node for node in ast.walk(one.expr) if isinstance(node, ast.Call)):
         if _is_clock(call):
@@ -80,7 +82,3 @@ def _read_in(function: Function) -> int:
 
 def _is_clock(call: ast.Call) -> bool:
     return called_name(call) in _CLOCKS and len(call.args) <= 1
-
-
-def _in_file(line: int, file: str) -> str:
-    return f"line {line} of {os.path.basename(file)}"

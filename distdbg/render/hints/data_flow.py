@@ -1,6 +1,6 @@
 """Where an argument comes from: assignments, attributes, what functions return, the callers. Pure.
 
-    for stack, expr in origins(stack, expr, passed): ...
+    for given in trace_back([(stack, expr)], files):     the expression; what gives it its value; ...
 
 An expression is known with the lines from which it is reached: its own, and those of the callers.
 """
@@ -8,12 +8,14 @@ An expression is known with the lines from which it is reached: its own, and tho
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 from distdbg.render.enclosing import (
     CallParameter,
     Function,
-    ParsedSource,
+    ParsedFiles,
+    argument_for,
     bound_at,
     called_name,
     lines_of_attribute,
@@ -27,7 +29,28 @@ from distdbg.render.generators import StackLine, defined
 Given = tuple[Sequence[StackLine], ast.AST]
 
 
-def origins(
+#: Assignments, and calls, between an argument and the line that is told of it.
+_MAX_HOPS: Final = 6
+
+
+def trace_back(
+    given: Iterable[Given],
+    files: ParsedFiles,
+    is_final: Callable[[ast.AST], bool] = lambda expr: False,
+) -> Iterator[list[Given]]:
+    """The expressions, then what gives them their values, and so on, but for final ones; pure."""
+    passed: set[tuple[str, int, str]] = set()
+    for _ in range(_MAX_HOPS):
+        given = [one for one in given if not is_final(one[1])]
+        yield given
+        given = [
+            far
+            for at, expr in given
+            for far in (*_origins(at, expr, passed), *_returned(at, expr, files))
+        ]
+
+
+def _origins(
     stack: Sequence[StackLine], expr: ast.AST, passed: set[tuple[str, int, str]]
 ) -> Iterator[Given]:
     """What gives the names of an expression their values: statements, and arguments of the callers."""
@@ -66,9 +89,7 @@ def _set_at(scope: ast.AST, name: str) -> Iterator[int]:
                 yield node.lineno
 
 
-def returned(
-    stack: Sequence[StackLine], expr: ast.AST, files: Mapping[str, ParsedSource]
-) -> Iterator[Given]:
+def _returned(stack: Sequence[StackLine], expr: ast.AST, files: ParsedFiles) -> Iterator[Given]:
     """What functions of the program return that an expression calls."""
     for call in (node for node in own_nodes_of(expr) if isinstance(node, ast.Call)):
         if (known := defined(called_name(call), files)) is None:
@@ -108,11 +129,8 @@ def _argument_of(place: StackLine, called: str, parameter: CallParameter) -> Ite
     """What a line gives a parameter of the function that it calls."""
     for call in ast.walk(path_to(place.source.tree, place.line)[-1]):
         if isinstance(call, ast.Call) and called_name(call) == called:
-            words = {word.arg: word.value for word in call.keywords}
-            if parameter.name in words:
-                yield words[parameter.name]
-            elif 0 <= parameter.place < len(call.args):
-                yield call.args[parameter.place]
+            value = argument_for(call, parameter)
+            yield from () if value is None else (value,)
 
 
 def _names(expr: ast.AST) -> Iterator[str]:
@@ -133,6 +151,6 @@ def _names(expr: ast.AST) -> Iterator[str]:
 
 
 def own_nodes_of(expr: ast.AST) -> Iterator[ast.AST]:
-    """Of a statement that has others in it, nothing."""
+    """Walk an expression, or a statement that has no others in it."""
     if not (isinstance(expr, ast.stmt) and hasattr(expr, "body")):
         yield from ast.walk(expr)

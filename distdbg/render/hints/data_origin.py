@@ -6,26 +6,27 @@ y comes from `yield x[first:last], encode(codes)` (line 35 of birds.py): see wha
 from __future__ import annotations
 
 import ast
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from distdbg.render.enclosing import (
-    Function,
+    ParsedFiles,
     ParsedSource,
+    argument_for,
     bound_at,
     called_name,
-    line_text,
+    function_at,
     own_nodes,
     parameter_of,
     path_to,
+    quote_line,
 )
 from distdbg.render.generators import StackLine, defined, lines_of_stack
 from distdbg.render.hints.case import Case, program_files
 
 #: Errors that a value may be the reason of.
 _OF_VALUES: Final = frozenset(("IndexError", "KeyError", "ValueError"))
-_MOST_CALLERS: Final = 4
+_MAX_CALLERS: Final = 4
 
 
 def by_loop_over_data(case: Case) -> str:
@@ -49,18 +50,15 @@ def by_loop_over_data(case: Case) -> str:
     names = list(dict.fromkeys(names))
     come = "comes" if len(names) == 1 else "come"
     return (
-        f"{' and '.join(names)} {come} from `{line_text(files[file], line)}` (line {line} of "
-        f"{os.path.basename(file)}): see what {case.who} is given there"
+        f"{' and '.join(names)} {come} from {quote_line(files[file], file, line)}: see what {case.who} "
+        "is given there"
     )
 
 
-def _made_at(
-    name: str, stack: Sequence[StackLine], files: Mapping[str, ParsedSource]
-) -> tuple[str, int] | None:
+def _made_at(name: str, stack: Sequence[StackLine], files: ParsedFiles) -> tuple[str, int] | None:
     """The file and the line of the one `yield` that gives a name its value, seen from the innermost line."""
-    for at, place in enumerate(stack[:_MOST_CALLERS]):
-        path = path_to(place.source.tree, place.line)
-        function = next((one for one in reversed(path) if isinstance(one, Function)), None)
+    for at, place in enumerate(stack[:_MAX_CALLERS]):
+        function = function_at(place.source, place.line)
         scope = function or place.source.tree
         lines = [line for line in bound_at(scope, name) if line <= place.line]
         if lines:
@@ -72,19 +70,15 @@ def _made_at(
         given = None
         for node in ast.walk(path_to(caller.source.tree, caller.line)[-1]):
             if isinstance(node, ast.Call) and called_name(node) == parameter.function:
-                words = {word.arg: word.value for word in node.keywords}
-                places = node.args[parameter.place : parameter.place + 1]
-                given = words.get(parameter.name, places[0] if places else None)
+                given = argument_for(node, parameter)
         if not isinstance(given, ast.Name):
             return None
         name = given.id
     return None
 
 
-def _yielded(
-    source: ParsedSource, line: int, files: Mapping[str, ParsedSource]
-) -> tuple[str, int] | None:
-    """Of a name that a loop binds, over a call of a function of the program."""
+def _yielded(source: ParsedSource, line: int, files: ParsedFiles) -> tuple[str, int] | None:
+    """Find the `yield` behind a name that a loop binds, over a call of a function of the program."""
     loop = path_to(source.tree, line)[-1]
     if not isinstance(loop, ast.For) or loop.lineno != line:
         return None

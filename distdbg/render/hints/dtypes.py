@@ -18,7 +18,7 @@ from distdbg.render.where import place_of
 #: What makes an array of float64 unless it is told otherwise, and which argument is the dtype.
 _MAKERS: Final = {"empty": 1, "eye": 3, "linspace": 5, "ones": 1, "zeros": 1}
 _MODULES: Final = ("np", "numpy")
-_MOST_RANKS: Final = 16
+_MAX_RANKS: Final = 16
 _ODD: Final = "float64"
 #: What an argument was set by, and what a function that gave it returns.
 _SET_BY: Final = re.compile(r"(\w+ = .*) \(line (\d+)\)")
@@ -45,8 +45,8 @@ def by_default_dtype(case: Case) -> str:
 
 
 def _dtypes(case: Case, ranks: Sequence[int]) -> set[str]:
-    """Of the calls that the mismatch is about."""
-    places = (place_of(case.session, rank) for rank in ranks[:_MOST_RANKS])
+    """Return the dtypes of the calls that the mismatch is about."""
+    places = (place_of(case.session, rank) for rank in ranks[:_MAX_RANKS])
     ops = (place.op for place in places if place is not None)
     return {case.session.forms[case.session.ranks[op.rank].ops.form[op.at]].dtype for op in ops}
 

@@ -13,9 +13,8 @@ from typing import Final
 
 from distdbg.record.entries import RecordedFrame
 from distdbg.render.enclosing import (
-    Function,
     ParsedSource,
-    bound_at,
+    bound_before,
     imported_beside,
     line_text,
     node_line,
@@ -79,10 +78,8 @@ def _origins(
     file, line, _ = frame
     match given:
         case ast.Name(id=name):
-            path = path_to(source.tree, line)
-            scope = next((one for one in reversed(path) if isinstance(one, Function)), source.tree)
-            bound = sorted({at for at in bound_at(scope, name) if at < line})
-            yield from ((file, line_text(source, at), at) for at in bound)
+            for at in bound_before(source, line, name):
+                yield file, line_text(source, at), at
         case ast.Attribute(attr=name):
             for other in dict.fromkeys((file, *imported_beside(source, file))):
                 parsed = source if other == file else case.source.parsed(other)

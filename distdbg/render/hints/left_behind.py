@@ -25,6 +25,7 @@ from distdbg.render.enclosing import (
     Function,
     Loop,
     ParsedSource,
+    function_at,
     line_text,
     node_line,
     path_to,
@@ -154,8 +155,7 @@ def _ways_out(case: Case, stack: ToldStack) -> Iterator[str]:
     """The `return`s between where the callers take the file and where they remove it."""
     for one in stack.frames[1:3]:
         source = case.source.parsed(one.frame.file)
-        path = [] if source is None else path_to(source.tree, one.frame.line)
-        function = next((node for node in reversed(path) if isinstance(node, Function)), None)
+        function = None if source is None else function_at(source, one.frame.line)
         if source is None or function is None:
             continue
         removed = [

@@ -38,9 +38,9 @@ _OF_CONSTRUCTOR: Final = (
     "DDP compares the shapes of parameters",
     "DDP broadcasts parameters and buffers",
 )
-_MOST_FILES: Final = 32
-_MOST_CALLS: Final = 2
-_MOST_CALL: Final = 60
+_MAX_FILES: Final = 32
+_MAX_CALLS: Final = 2
+_MAX_CALL: Final = 60
 #: Methods of a `.module` that run no layer.
 _NO_LAYERS: Final = re.compile(
     r"state_dict|load|save|param|buffer|modules|children|^(?:train|eval|to|cpu|cuda|half|float|double|bfloat16"
@@ -89,7 +89,7 @@ def past_ddp(case: Case) -> str:
     times = f"{steps.steps} steps" if steps.steps > 1 else "a step"
     said = f"DDP reduced no gradient in {times} from step {steps.first} on"
     calls = [*_calls_of_module(case)]
-    if not 0 < len(calls) <= _MOST_CALLS:
+    if not 0 < len(calls) <= _MAX_CALLS:
         return f"{said}: {PAST_FORWARD}"
     verb = "goes" if len(calls) == 1 else "go"
     return f"{said}: {' and '.join(calls)} {verb} past its forward; call the DDP object itself"
@@ -108,7 +108,7 @@ def _calls_of_module(case: Case) -> Iterator[str]:
                         continue
                 case _:
                     continue
-            text = shorten(ast.unparse(call), _MOST_CALL)
+            text = shorten(ast.unparse(call), _MAX_CALL)
             yield f"`{text}` (line {call.lineno} of {os.path.basename(file)})"
 
 
@@ -147,10 +147,10 @@ def _conditions(case: Case, names: Sequence[Sequence[str]]) -> list[_Condition]:
 
 
 def _files(case: Case) -> Iterator[tuple[str, ParsedSource]]:
-    """Of the program's stacks, and what they import, and so on."""
+    """Collect the files of the program's stacks, and what they import, and so on."""
     left = list(dict.fromkeys(one.frame.file for stack in case.told for one in stack.frames))
     seen: set[str] = set()
-    while left and len(seen) < _MOST_FILES:
+    while left and len(seen) < _MAX_FILES:
         file = left.pop(0)
         if file in seen:
             continue
@@ -184,7 +184,7 @@ def _uses(source: ParsedSource, part: str) -> Iterator[tuple[int, ast.IfExp | No
 
 
 def _methods_of_owners(source: ParsedSource, part: str) -> Iterator[Function]:
-    """Of classes that have this part, as they set it; without their constructors."""
+    """List the methods of classes that set this part, without their constructors."""
     for owner in ast.walk(source.tree):
         if isinstance(owner, ast.ClassDef) and lines_of_attribute(
             source, owner.body[0].lineno, part

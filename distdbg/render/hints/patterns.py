@@ -53,7 +53,7 @@ _FILE: Final = (
     FILE_LOOP,
     "{way} waits for a file: see who has to make it (another rank, another job), and whether it did",
 )
-#: Of ranks that made one call more than the others.
+#: The hint for ranks that made one call more than the others.
 _HOLDS_MORE: Final = (
     re.compile(r"under (`.*` \(line \d+\))"),
     "see whether {way} holds once more on {who} than on the others; results since then are of calls that do "
@@ -101,7 +101,7 @@ def by_file(case: Case) -> str:
 
 
 def _of_one_loop(case: Case, pattern: Pattern) -> str:
-    """Of several loops, any may be the one."""
+    """Say it where there is one loop; of several, any may be the one."""
     loops = {note for note in case.notes_of_cause() if LOOP.fullmatch(note)}
     return _first(case, case.notes_of_cause(), pattern) if len(loops) == 1 else ""
 

@@ -14,7 +14,7 @@ from distdbg.diagnose.traits import StackRole
 from distdbg.render.enclosing import (
     Function,
     ParsedSource,
-    bound_at,
+    bound_before,
     called_name,
     line_text,
     node_line,
@@ -76,11 +76,7 @@ def _made_by(source: ParsedSource, loop: ast.For) -> ast.Call | None:
         case ast.Call():
             return loop.iter
         case ast.Name(id=name):
-            path = path_to(source.tree, loop.lineno)
-            scope = next((n for n in reversed(path) if isinstance(n, Function)), source.tree)
-            before = [at for at in bound_at(scope, name) if at < loop.lineno]
-            value = (
-                getattr(path_to(source.tree, max(before))[-1], "value", None) if before else None
-            )
-            return value if isinstance(value, ast.Call) else None
+            for at in bound_before(source, loop.lineno, name)[-1:]:
+                value = getattr(path_to(source.tree, at)[-1], "value", None)
+                return value if isinstance(value, ast.Call) else None
     return None

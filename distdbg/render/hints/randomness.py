@@ -10,18 +10,20 @@ generator as often as its data ask (line 22 of images.py): give crop() another o
 from __future__ import annotations
 
 import ast
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from distdbg.render.enclosing import (
     Function,
     Loop,
+    ParsedFiles,
     ParsedSource,
     bound_at,
     called_name,
+    function_at,
     is_in_body,
+    line_of_file,
     line_text,
     node_line,
     own_nodes,
@@ -41,7 +43,7 @@ from distdbg.render.generators import (
 from distdbg.render.hints.case import Case, program_files
 
 #: Frames of a stack.
-MOST_FRAMES: Final = 4
+MAX_FRAMES: Final = 4
 #: How the names of ops begin that make a value the same on all ranks.
 _SHARES: Final = ("all_", "broadcast", "scatter")
 
@@ -79,14 +81,14 @@ def by_own_draw(case: Case) -> str:
                 why = f"as `{line_text(files[found.file], found.line)}` ({where}) {by}"
             return (
                 f"each rank draws numbers of its own in `{_text(place.source, one.line)}` "
-                f"({_in_file(one.line, place.file)}), {why}: seed it alike on all ranks, or draw on one and "
-                "broadcast"
+                f"({line_of_file(place.file, one.line)}), {why}: seed it alike on all ranks, or draw on one "
+                "and broadcast"
             )
     return ""
 
 
 def by_shared_draw(case: Case) -> str:
-    """Of a generator that all have seeded alike, another function draws as often as its data ask."""
+    """Name a function that draws from a generator seeded alike on all ranks as often as its data ask."""
     files = program_files(case)
     for stack, one in _all_deciders(case):
         place = stack[one.at]
@@ -97,17 +99,15 @@ def by_shared_draw(case: Case) -> str:
             if (other := _draws_by_data(place, one, found, files)) is not None:
                 name, file, line = other
                 return (
-                    f"`{_text(place.source, one.line)}` ({_in_file(one.line, place.file)}) needs the same "
-                    f"numbers on all ranks, and {name}() draws from that generator as often as its data ask "
-                    f"({_where(line, file, place.file)}): give {name}() another one than that of "
+                    f"`{_text(place.source, one.line)}` ({line_of_file(place.file, one.line)}) needs the "
+                    f"same numbers on all ranks, and {name}() draws from that generator as often as its data "
+                    f"ask ({_where(line, file, place.file)}): give {name}() another one than that of "
                     f"{_where(found.line, found.file, place.file)}"
                 )
     return ""
 
 
-def _drawn_by(
-    one: Decider, stack: Sequence[StackLine], files: Mapping[str, ParsedSource]
-) -> Iterator[Generator]:
+def _drawn_by(one: Decider, stack: Sequence[StackLine], files: ParsedFiles) -> Iterator[Generator]:
     """By which the number of rounds, or the outcome of a condition, is drawn: not the order of a loop."""
     if one.kind is _Kind.ROUNDS and not _is_range(one.expr):
         return
@@ -128,7 +128,7 @@ def _is_range(expr: ast.expr) -> bool:
 def _all_deciders(case: Case) -> Iterator[tuple[list[StackLine], Decider]]:
     for told in case.told:
         stack = lines_of_stack(case.source, told)
-        for at in range(min(len(stack), MOST_FRAMES)):
+        for at in range(min(len(stack), MAX_FRAMES)):
             for one in deciders(stack[at]):
                 yield stack, one._replace(at=at)
 
@@ -188,11 +188,10 @@ def _is_shared(scope: ast.AST, name: str, since: int, until: int) -> bool:
 
 
 def _draws_by_data(
-    place: StackLine, one: Decider, found: Generator, files: Mapping[str, ParsedSource]
+    place: StackLine, one: Decider, found: Generator, files: ParsedFiles
 ) -> tuple[str, str, int] | None:
     """Another function that is given the generator, and the line where it draws until its data fit."""
-    path = path_to(place.source.tree, one.line)
-    scope = next((node for node in reversed(path) if isinstance(node, Function)), place.source.tree)
+    scope = function_at(place.source, one.line) or place.source.tree
     mine = {id(node) for node in ast.walk(one.expr)}
     for call in own_nodes(scope):
         if not isinstance(call, ast.Call) or id(call) in mine:
@@ -228,10 +227,6 @@ def _text(source: ParsedSource, line: int) -> str:
     return line_text(source, line).removesuffix(":")
 
 
-def _in_file(line: int, file: str) -> str:
-    return f"line {line} of {os.path.basename(file)}"
-
-
 def _where(line: int, file: str, known: str) -> str:
     """'line 31', with its file where that is another one than the one that was named."""
-    return f"line {line}" if file == known else _in_file(line, file)
+    return f"line {line}" if file == known else line_of_file(file, line)

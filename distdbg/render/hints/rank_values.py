@@ -11,24 +11,21 @@ the group at job.py:16 depends on the rank: `order = [a, b]` (line 11 of job.py)
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Callable
 from typing import Final
 
-from distdbg.diagnose.wording import short_site
 from distdbg.render.enclosing import (
     Function,
     ParsedSource,
     line_text,
     node_line,
     path_to,
+    quote_line,
 )
-from distdbg.render.generators import StackLine, lines_of_stack
-from distdbg.render.hints.case import RANK, Case, program_files
-from distdbg.render.hints.data_flow import Given, origins, own_nodes_of, returned
+from distdbg.render.generators import StackLine
+from distdbg.render.hints.case import RANK, Case, place_of_stack, program_files, stack_lines
+from distdbg.render.hints.data_flow import own_nodes_of, trace_back
 
-#: Assignments, and calls, between the call and the line that is told.
-_MOST_HOPS: Final = 6
 #: Which ranks take part is no matter of what they give.
 _NOT_GIVEN: Final = ("group", "async_op")
 
@@ -51,28 +48,20 @@ def by_group_choice(case: Case) -> str:
 def _nearest(
     case: Case, tell: Callable[[StackLine, ast.AST], str], *, is_of_group: bool = False
 ) -> str:
-    told = next((one for one in case.told if one.frames), None)
-    stack = [] if told is None else lines_of_stack(case.source, told)
-    if told is None or not stack:
+    stack = stack_lines(case)
+    if not stack:
         return ""
-    place = short_site(str(told.frames[0].frame)).partition(" (")[0]
-    files = program_files(case)
+    place = place_of_stack(next(one for one in case.told if one.frames))
     what, verb = ("the group", "depends") if is_of_group else ("the arguments", "depend")
-    given: list[Given] = [(stack, one) for one in _arguments(stack[0], is_of_group=is_of_group)]
-    passed: set[tuple[str, int, str]] = set()
-    for _ in range(_MOST_HOPS):
-        if found := next(filter(None, (tell(at[0], expr) for at, expr in given)), ""):
+    given = [(stack, one) for one in _arguments(stack[0], is_of_group=is_of_group)]
+    for near in trace_back(given, program_files(case)):
+        if found := next(filter(None, (tell(at[0], expr) for at, expr in near)), ""):
             return f"{what} at {place} {verb} on the rank: {found}"
-        given = [
-            far
-            for at, expr in given
-            for far in (*origins(at, expr, passed), *returned(at, expr, files))
-        ]
     return ""
 
 
 def _arguments(place: StackLine, *, is_of_group: bool) -> list[ast.AST]:
-    """Of the calls at a line: the group alone, or what is given but that."""
+    """Return the group that the calls at a line are given, or all else that they are given."""
     statement = path_to(place.source.tree, place.line)[-1]
     return [
         value
@@ -96,7 +85,7 @@ def _chosen(place: StackLine, expr: ast.AST) -> str:
         return _say(place, expr)
     if not isinstance(expr, ast.stmt):
         return ""
-    # Of an attribute the line itself is all that is known.
+    # Only the line itself is known of an attribute.
     here = path_to(source.tree, place.line) if place.line != expr.lineno else []
     for block in reversed(path_to(source.tree, expr.lineno)[:-1]):
         if isinstance(block, Function):
@@ -122,8 +111,7 @@ def _counted(place: StackLine, expr: ast.AST) -> str:
 
 def _say(place: StackLine, expr: ast.AST) -> str:
     line: int = getattr(expr, "lineno", place.line)
-    file = os.path.basename(place.file)
-    return f"`{line_text(place.source, line)}` (line {line} of {file})"
+    return quote_line(place.source, place.file, line)
 
 
 def _asks(test: ast.AST) -> bool:

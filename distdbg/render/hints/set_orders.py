@@ -7,16 +7,21 @@ in a set have another order in each process: sort it
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Iterator
 from typing import Final
 
-from distdbg.render.enclosing import called_name, line_text, node_line, path_to
-from distdbg.render.generators import StackLine, lines_of_stack
-from distdbg.render.hints.case import Case, program_files
-from distdbg.render.hints.data_flow import Given, origins, returned
+from distdbg.render.enclosing import (
+    called_name,
+    line_of_file,
+    line_text,
+    node_line,
+    path_to,
+    quote_line,
+)
+from distdbg.render.generators import StackLine
+from distdbg.render.hints.case import Case, program_files, stack_lines
+from distdbg.render.hints.data_flow import Given, trace_back
 
-_MOST_HOPS: Final = 6
 _MAKES: Final = ("set", "frozenset", "difference", "intersection", "symmetric_difference", "union")
 #: What makes an order that is the same everywhere.
 _ORDERS: Final = ("min", "max", "sorted", "sort")
@@ -24,28 +29,20 @@ _ORDERS: Final = ("min", "max", "sorted", "sort")
 
 def by_set_order(case: Case) -> str:
     """The loop around the call, and the line that makes what it goes over."""
-    told = next((one for one in case.told if one.frames), None)
-    stack = [] if told is None else lines_of_stack(case.source, told)
+    stack = stack_lines(case)
     files = program_files(case)
     for at, place in enumerate(stack):
         for loop in _loops(place):
             inside = [place._replace(line=loop.lineno), *stack[at + 1 :]]
-            given: list[Given] = [(inside, loop.iter)]
-            passed: set[tuple[str, int, str]] = set()
-            for _ in range(_MOST_HOPS):
-                given = [one for one in given if not _is_ordered(one[1])]
+            for given in trace_back([(inside, loop.iter)], files, _is_ordered):
                 made = next((one for one in given if _is_set(one[1])), None)
                 if made is not None:
                     head = line_text(place.source, loop.lineno).removesuffix(":")
                     return (
-                        f"`{head}` ({_in(place, loop)}) goes over a set{_made_at(made, loop)}: "
+                        f"`{head}` ({line_of_file(place.file, loop.lineno)}) goes over a set"
+                        f"{_made_at(made, loop)}: "
                         "texts in a set have another order in each process: sort it"
                     )
-                given = [
-                    far
-                    for lines, expr in given
-                    for far in (*origins(lines, expr, passed), *returned(lines, expr, files))
-                ]
     return ""
 
 
@@ -81,9 +78,4 @@ def _made_at(made: Given, loop: ast.For) -> str:
     line: int = getattr(expr, "lineno", place.line)
     if line == loop.lineno:
         return ""
-    text = line_text(place.source, line)
-    return f", made by `{text}` (line {line} of {os.path.basename(place.file)})"
-
-
-def _in(place: StackLine, loop: ast.For) -> str:
-    return f"line {loop.lineno} of {os.path.basename(place.file)}"
+    return f", made by {quote_line(place.source, place.file, line)}"

@@ -18,7 +18,7 @@ from distdbg.record.entries import RecordedFrame
 from distdbg.render.enclosing import (
     Function,
     ParsedSource,
-    bound_at,
+    bound_before,
     line_text,
     node_line,
     path_to,
@@ -77,9 +77,7 @@ def _lines(source: ParsedSource, line: int, given: ast.expr) -> Iterator[int]:
     """Where the name is bound, if that is one line, and what the function called there returns."""
     value: ast.AST = given
     if isinstance(given, ast.Name):
-        path = path_to(source.tree, line)
-        scope = next((one for one in reversed(path) if isinstance(one, Function)), source.tree)
-        bound = sorted({at for at in bound_at(scope, given.id) if at < line})
+        bound = bound_before(source, line, given.id)
         if len(bound) != 1:
             return
         yield bound[0]

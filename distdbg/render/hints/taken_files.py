@@ -7,22 +7,23 @@ cache.py) gives all of them one name; put the rank, or a unique part, into it
 from __future__ import annotations
 
 import ast
-import os
 import re
 from typing import Final
 
 from distdbg.render.enclosing import (
-    Function,
     ParsedSource,
     bound_at,
     called_name,
+    function_at,
+    line_of_file,
     line_text,
     path_to,
+    quote_line,
 )
 from distdbg.render.hints.case import RANK, Case, program_files
 
 _REMOVES: Final = ("rmdir", "rmtree", "unlink")
-_MOST_REMOVALS: Final = 2
+_MAX_REMOVALS: Final = 2
 _TAKES: Final = ("move", "remove", "rename", "replace", "rmdir", "unlink")
 #: In what gives each process a name of its own.
 _UNIQUE: Final = re.compile(
@@ -41,16 +42,15 @@ def by_one_name(case: Case) -> str:
     name = None if source is None else _taken(source, frame.line)
     if source is None or name is None:
         return ""
-    path = path_to(source.tree, frame.line)
-    function = next((one for one in reversed(path) if isinstance(one, Function)), None)
-    lines = [at for at in bound_at(function or source.tree, name) if at <= frame.line]
+    scope = function_at(source, frame.line) or source.tree
+    lines = [at for at in bound_at(scope, name) if at <= frame.line]
     head = "another rank may have renamed or removed that file first"
     if not lines:
         return f"{head}: see that each rank has a name of its own for {name}"
     text = line_text(source, max(lines))
     if RANK.search(text) or _UNIQUE.search(text):
         return ""
-    where = f"line {max(lines)} of {os.path.basename(frame.file)}"
+    where = line_of_file(frame.file, max(lines))
     return f"{head}: `{text}` ({where}) gives all of them one name; put the rank, or a unique part, into it"
 
 
@@ -67,12 +67,9 @@ def by_removal(case: Case) -> str:
         for line in _removals(source)
         if (file, line) != (here.file, here.line)
     ]
-    if not 0 < len(found) <= _MOST_REMOVALS:
+    if not 0 < len(found) <= _MAX_REMOVALS:
         return ""
-    places = " and ".join(
-        f"`{line_text(source, line)}` (line {line} of {os.path.basename(file)})"
-        for file, source, line in found
-    )
+    places = " and ".join(quote_line(source, file, line) for file, source, line in found)
     return f"see whether {places} has removed it, on any rank, or whether who writes it had not done so yet"
 
 

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from distdbg.diagnose.traits import FactKind
 from distdbg.render.enclosing import (
-    Function,
     ParsedSource,
-    bound_at,
+    bound_before,
     called_name,
+    function_at,
     line_text,
     path_to,
 )
@@ -58,8 +58,7 @@ def _is_in_bucket(case: Case) -> bool:
 
 def _decisions(source: ParsedSource, line: int) -> Iterator[_Decision]:
     """`a if test else model.no_sync()`, and `if test:` around one, in the function of a line."""
-    path = path_to(source.tree, line)
-    function = next((one for one in reversed(path) if isinstance(one, Function)), None)
+    function = function_at(source, line)
     if function is None:
         return
     for node in ast.walk(function):
@@ -78,15 +77,12 @@ def _has_no_sync(node: ast.AST) -> bool:
 
 def _say(source: ParsedSource, file: str, found: _Decision) -> str:
     """'' for a test that counts rounds: that is alike on all ranks."""
-    path = path_to(source.tree, found.line)
-    scope = next((one for one in reversed(path) if isinstance(one, Function)), source.tree)
     tests: list[ast.AST] = [found.test]
     where = ""
     for name in (n.id for n in ast.walk(found.test) if isinstance(n, ast.Name)):
-        before = [at for at in bound_at(scope, name) if at < found.line]
-        if before:
-            tests.append(path_to(source.tree, max(before))[-1])
-            where = f", where `{line_text(source, max(before))}` (line {max(before)})"
+        for at in bound_before(source, found.line, name)[-1:]:
+            tests.append(path_to(source.tree, at)[-1])
+            where = f", where `{line_text(source, at)}` (line {at})"
     if any(isinstance(n, ast.Mod) for one in tests for n in ast.walk(one)):
         return ""
     text = line_text(source, found.line).removesuffix(":")

@@ -21,8 +21,8 @@ from distdbg.render.enclosing import (
     handlers_in,
     imported_beside,
     kills_in,
-    line_text,
     pipe_defaults_in,
+    quote_line,
     raised_limits_in,
     timers_in,
 )
@@ -30,14 +30,14 @@ from distdbg.render.hints.case import Case, in_file
 from distdbg.render.hints.skipped_ends import past_cancel
 from distdbg.render.told_stacks import ToldFrame
 
-_MOST_TIMERS: Final = 3
+_MAX_TIMERS: Final = 3
 _WITH: Final = re.compile(r"in `(with .*)` \((line \d+)\)")
 
 
 def by_timer(case: Case) -> str:
     """A timer killed the rank: where its program sets one."""
     found = _calls_in_files(case, timers_in)
-    if not 0 < len(found) <= _MOST_TIMERS:
+    if not 0 < len(found) <= _MAX_TIMERS:
         return ""
     for file, line in found if len(found) == 1 else ():
         parsed = case.source.parsed(file)
@@ -51,7 +51,7 @@ def _say_places(found: Sequence[tuple[str, int]]) -> str:
 
 
 def _calls_in_files(case: Case, find: Callable[[ParsedSource], list[int]]) -> list[tuple[str, int]]:
-    """Of the files of the first stack, and of those that they import: file and line."""
+    """Search the files of the first stack, and those that they import: file and line of each call."""
     files = {one.frame.file: None for stack in case.told[:1] for one in stack.frames}
     for file in [*files]:
         if (parsed := case.source.parsed(file)) is not None:
@@ -67,7 +67,7 @@ def _calls_in_files(case: Case, find: Callable[[ParsedSource], list[int]]) -> li
 def by_kill(case: Case) -> str:
     """SIGKILL came from somewhere: where the program sends signals, to its process group perhaps."""
     found = _calls_in_files(case, kills_in)
-    if not 0 < len(found) <= _MOST_TIMERS:
+    if not 0 < len(found) <= _MAX_TIMERS:
         return ""
     return (
         f"signals are sent at {_say_places(found)}: see whether that hits {case.who} itself; a child "
@@ -78,7 +78,7 @@ def by_kill(case: Case) -> str:
 def by_default_of_pipes(case: Case) -> str:
     """SIGPIPE ended the rank: where its program lets it."""
     found = _calls_in_files(case, pipe_defaults_in)
-    if not 0 < len(found) <= _MOST_TIMERS:
+    if not 0 < len(found) <= _MAX_TIMERS:
         return ""
     return (
         f"it wrote to a pipe or a socket whose reader had ended; {_say_places(found)} lets SIGPIPE end the "
@@ -96,7 +96,7 @@ def by_recursion_limit(case: Case) -> str:
     parsed = case.source.parsed(file)
     assert parsed is not None  # the call was found there
     place = short_site(str(told.frames[0].frame)).partition(" (")[0]
-    raised = f"`{line_text(parsed, line)}` (line {line} of {os.path.basename(file)})"
+    raised = quote_line(parsed, file, line)
     return (
         f"{raised} lets calls go deeper than the C stack holds, those of pickle, copy and json as well: see "
         f"how deep the data at {place} go"

@@ -27,6 +27,7 @@ from distdbg.runtime.arrays.buffers import (
     output_of,
     overlaps,
 )
+from distdbg.runtime.arrays.capture import refuse_captured
 from distdbg.runtime.arrays.device_arrays import is_on_device
 
 #: An array as the user has it: NumPy, torch, DLPack or the buffer protocol. No common type exists.
@@ -41,6 +42,8 @@ _LARGEST_TAG = 2**63 - 1
 
 def check_arrays(call: Call, *, also_on_gpu: bool = False) -> None:
     """Raise UsageError when an array of `call` cannot be used, or its dtype with the reduce op."""
+    if also_on_gpu:
+        refuse_captured(call.name or call.kind.label, (*call.inputs, *call.outputs))
     to_input, to_output = (input_of, output_of) if also_on_gpu else (as_input, as_output)
     outputs = [to_output(array) for array in call.outputs]
     buffers = [to_input(array) for array in call.inputs] or outputs

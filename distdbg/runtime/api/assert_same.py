@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from distdbg.check.arrays import few, odd_ranks, say_ranks, say_where
+from distdbg.check.arrays import differing_ranks, few, say_ranks, say_where
 from distdbg.errors import DivergedError, UsageError
 from distdbg.ops.dtypes import Dtype
 from distdbg.ops.sites import call_site, shorten
@@ -210,7 +210,7 @@ def _error(
         subject += f" from element {index} on"
     if how:
         subject += f" {how}"
-    odd = odd_ranks(marks, pg.ranks)
+    odd = differing_ranks(marks, pg.ranks)
     whose = (
         f"on {say_ranks(odd)}"
         if len(odd) == len(pg.ranks)

@@ -19,7 +19,7 @@ from distdbg.ops.cuts import cut_blocks, is_input_cut, is_output_cut
 from distdbg.runtime.arrays.buffers import input_of
 
 #: A program that never repeats a block must not grow without bound.
-_MOST = 256
+_LIMIT = 256
 
 
 class CoalescedBlocks:
@@ -39,7 +39,7 @@ class CoalescedBlocks:
             contents = tuple(content_text(_facts(call, size)) for call in calls)
             known = self._next, tuple(BlockPart(index, contents) for index in range(len(calls)))
             self._next += len(calls)
-            if len(self._known) >= _MOST:
+            if len(self._known) >= _LIMIT:
                 self._known.clear()
             self._known[key] = known
         number, parts = known

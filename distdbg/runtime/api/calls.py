@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import count
 
 from distdbg.errors import UsageError, WrongTypeError
-from distdbg.ops.call import MOST_WORDS, WORDS_SHIFT, Call, Kind, Variant
+from distdbg.ops.call import MAX_WORDS, WORDS_SHIFT, Call, Kind, Variant
 from distdbg.ops.reduce_op import ReduceOp
 from distdbg.runtime.api.arguments import (
     Array,
@@ -364,7 +364,7 @@ def _marked(call: Call, op: ReduceOp) -> Call:
     text = repr(op.factor)
     call.agreed = {"factor": text}
     number = _number_of(text)
-    if number <= MOST_WORDS:
+    if number <= MAX_WORDS:
         call.add_extra(number << WORDS_SHIFT)
     elif call.extra >= 0:
         call.extra = ~call.extra  # a program that never repeats a factor

@@ -44,7 +44,7 @@ def to_lists(what: str, argument: str, values: Any) -> Sequence[Any]:
 
 
 def to_place(argument: str, value: Any) -> int:
-    """Of rank= and world_size=: also as text, as argparse and the environment give them."""
+    """Read rank= or world_size=, also as text, as argparse and the environment give them."""
     if isinstance(value, str):
         text = value.strip()
         if text.removeprefix("-").isdecimal():

@@ -32,7 +32,7 @@ _as_int = struct.Struct("<q").unpack
 beside: tuple[Callable[[str], object], Callable[[], object]] | None = None
 
 #: Names of which the Form is kept; a program that makes up names without end must not grow.
-_MOST_NAMES = 1024
+_MAX_NAMES = 1024
 
 
 def mark(name: str, value: float | None = None) -> None:
@@ -97,7 +97,7 @@ def end_span(begun: Begun | None) -> None:
 def _make_form(world: World, name: str) -> Form:
     if not isinstance(name, str):
         raise UsageError(f"a mark's name is a str, not {type(name).__name__}")
-    if len(world.mark_forms) >= _MOST_NAMES:
+    if len(world.mark_forms) >= _MAX_NAMES:
         world.mark_forms.clear()
     form = world.mark_forms[name] = Form(write_mark(name), name, 0, 0, 0)
     return form

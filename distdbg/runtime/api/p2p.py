@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from distdbg.check.latent import place_above
+from distdbg.check.latent import line_above
 from distdbg.errors import UsageError, WrongTypeError
 from distdbg.native import NativeError
 from distdbg.ops.call import ANY_SOURCE
@@ -64,7 +64,7 @@ def recv(
     if peer < 0 and pg.world.unwaited is not None:
         latent = pg.world.unwaited.latent
         if latent.is_on:
-            latent.note_dropped_source(place_above(2))
+            latent.note_dropped_source(line_above(2))
     call = calls.recv(pg.size(), tensor, peer, tag, seconds_or_none(timeout))
     source = run_known(pg, call, known, (tensor,), None, pg.ranks[peer])
     source = peer if source < 0 else source

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from distdbg.check.latent import CodeLine, spot_above
+from distdbg.check.latent import CodeLine, position_above
 from distdbg.config import read_setting
 from distdbg.errors import ConfigError, DistBackendError, UsageError
 from distdbg.native import NativeError, list_shared_arrays, make_shared_array
@@ -35,12 +35,12 @@ from distdbg.runtime.process.world import current
 Shape = int | Sequence[int]
 
 #: Lines of the program that an error names.
-_MOST_LINES = 4
+_MAX_LINES = 4
 #: The machine is not asked for what it has free before each small array.
 _LARGE_NBYTES = 1 << 20
 #: More than any machine has; twice as many addresses are reserved.
-_MOST_LIMIT_NBYTES = 1 << 46
-#: Of what the machine has, and of what is free, for one rank's arrays.
+_MAX_LIMIT_NBYTES = 1 << 46
+#: One rank's arrays take at most this part of what the machine has, and of what is free: a half.
 _SHARE = 2
 
 
@@ -123,8 +123,8 @@ def _allocate(function: str, nbytes: int, limit_nbytes: int) -> npt.NDArray[np.u
                 details=_details(),
                 hint="make smaller arrays, or fewer; pages of shared arrays are taken at once",
             )
-    spot = spot_above(3)
-    line = (function, None if spot is None else CodeLine(*spot))
+    position = position_above(3)
+    line = (function, None if position is None else CodeLine(*position))
     tag = _tags.get(line)
     if tag is None:
         tag = _tags[line] = len(_spots)
@@ -152,10 +152,10 @@ def _details() -> list[str]:
         f"{line}, {count} times, {nbytes_text(nbytes)}"
         if count > 1
         else f"{line}, {nbytes_text(nbytes)}"
-        for line, (count, nbytes) in lines[:_MOST_LINES]
+        for line, (count, nbytes) in lines[:_MAX_LINES]
     ]
-    if len(lines) > _MOST_LINES:
-        told.append(f"and {len(lines) - _MOST_LINES} more lines")
+    if len(lines) > _MAX_LINES:
+        told.append(f"and {len(lines) - _MAX_LINES} more lines")
     return told
 
 
@@ -180,7 +180,7 @@ def _limit_nbytes() -> int:
     limit = read_setting("DISTDBG_SHARED_NBYTES")
     if limit is None:
         return read_facts()[3] or read_memory().total // _SHARE
-    if not isinstance(limit, int) or not 0 <= limit <= _MOST_LIMIT_NBYTES:
+    if not isinstance(limit, int) or not 0 <= limit <= _MAX_LIMIT_NBYTES:
         raise ConfigError(
             f"the variable DISTDBG_SHARED_NBYTES is {limit}; expected a number of bytes, or 0 for "
             "ordinary arrays"

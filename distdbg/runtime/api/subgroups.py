@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, cast
 
-from distdbg.check.latent import place_above
+from distdbg.check.latent import line_above
 from distdbg.errors import UsageError, WrongTypeError
 from distdbg.ops.sites import call_site
 from distdbg.record.format import Aside
@@ -359,7 +359,7 @@ def _create(
 def _made(world: World, name: str) -> ProcessGroup:
     """A group that was made for the program, which may lose it."""
     if world.abandoned is not None:
-        world.abandoned.made(name, place_above(3))
+        world.abandoned.made(name, line_above(3))
     return world.groups[name]
 
 

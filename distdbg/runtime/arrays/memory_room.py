@@ -25,7 +25,7 @@ class MemoryRoom(NamedTuple):
 
 
 def read_memory() -> MemoryRoom:
-    """Of the host or the cgroup, whichever has less free."""
+    """Read the memory of the host or the cgroup, whichever has less free."""
     facts = parse_table(Path("/proc/meminfo").read_text())
     total = facts.get("MemTotal", 0) << 10
     rooms = [MemoryRoom(total, facts.get("MemAvailable", 0) << 10, "this host")]

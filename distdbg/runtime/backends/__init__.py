@@ -1,7 +1,6 @@
-"""What moves the bytes of a group: our CPU engine (cpu.py), and backends registered by others.
+"""What moves the bytes of a group: our CPU engine, and backends registered by others.
 
-registry.py knows the names, foreign.py makes an object with torch's methods look like an Engine.
-
+announcements   an op that some ranks have on the host and others on a GPU, found before its limit
 by_device       the engine of a group that has one for arrays on the host and one for arrays on a GPU
 checked         checks for backends that are not ours, by a control group beside the backend
 compile         from a Call on this rank's arrays to a native plan, and to the key that says when to reuse
@@ -11,7 +10,6 @@ cpu             the CPU engine: carries out the ops of one group through shared 
 failures        turns a native fault into the public error
 foreign         makes an object with torch's method names look like an Engine
 gpu             arrays on a GPU in groups of our own engine, without NCCL
-message_timeout    what is told of a send or recv whose limit is over
 mpi             groups over MPI
 nap             how long a wait in Python sleeps between two looks at a library that wakes nobody
 nccl            groups over NCCL
@@ -25,6 +23,7 @@ registry        which backends there are, by name and device, and how an engine 
 self_messages   messages of a rank to itself
 shared_memory   how the ranks of a group come together
 staging         arrays on a GPU through an engine of the host
+told_difference    by what words the other ranks learn of a difference that one rank finds alone
 torch_backends  what a backend of torch's own (ProcessGroupGloo and its kin) takes
 tracing         logs each op of a group when it is issued and when it has ended
 ucc             UCC, the Unified Collective Communication library, through ctypes

@@ -43,27 +43,19 @@ def plan_for(
     topology: Topology,
 ) -> Plan:
     """The plan of this rank for the call."""
-    return make_plan(_problem(call, dtype, in_cuts, out_cuts, rank, size), topology)
+    return make_plan(problem_of(call, dtype, in_cuts, out_cuts, rank, size), topology)
 
 
-def in_place_for(
-    call: Call,
-    dtype: int,
-    in_cuts: Sequence[Cut],
-    out_cuts: Sequence[Cut],
-    rank: int,
-    size: int,
-    topology: Topology,
-) -> tuple[list[StepTuple], bool, bool]:
+def in_place_for(problem: Problem, topology: Topology) -> tuple[list[StepTuple], bool, bool]:
     """The way of this rank in shared arrays: its steps, none where there is no such way; what it exposes."""
-    plan = plan_in_place(_problem(call, dtype, in_cuts, out_cuts, rank, size), topology)
+    plan = plan_in_place(problem, topology)
     if plan is None:
         return [], False, False
     exposes = plan.exposes
     return [step_tuple(s) for s in plan.steps], Space.INPUT in exposes, Space.OUTPUT in exposes
 
 
-def _problem(
+def problem_of(
     call: Call,
     dtype: int,
     in_cuts: Sequence[Cut],

@@ -14,10 +14,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from distdbg.check.options import BUFFERS, ORDER
-from distdbg.check.suspicion import SuspectedError, explain_suspicion, record_suspicion, warn
+from distdbg.check.suspicion import Suspicion, explain_suspicion, record_suspicion, warn
 from distdbg.config import read_setting
 from distdbg.control.clock import FREE_CLOCK, JobClock
-from distdbg.errors import DistError, InternalError, UsageError
+from distdbg.errors import DistError, InternalError, MismatchError, UsageError
 from distdbg.log.logs import get_logger
 from distdbg.native import Control, KnownCalls, Message, NativeError, Op, Recorder, View
 from distdbg.ops.call import Call, Kind
@@ -29,6 +29,7 @@ from distdbg.runtime.arrays.buffers import as_input, as_output
 from distdbg.runtime.backends import staging
 from distdbg.runtime.backends.failures import Where, tell_backward, to_public
 from distdbg.runtime.backends.pending import NO_DEADLINE, CpuPending, finish
+from distdbg.runtime.backends.place_check import is_elsewhere
 from distdbg.runtime.backends.planner import Planner, message_form
 from distdbg.runtime.backends.self_messages import is_alone, refuse
 from distdbg.runtime.backends.shared_memory import connect
@@ -95,6 +96,8 @@ class CpuEngine:
         self._is_closed = True  # until there is something to close
         #: For arrays on a GPU that are not copied to the host as a whole.
         self.on_gpu: OnDevice | None = None
+        #: Told of an op on the host that other ranks have on a GPU, when that was found.
+        self.on_elsewhere: Callable[[Call, MismatchError], object] | None = None
         self._rank = rank
         self._size = size
         self._name = group_name
@@ -155,11 +158,11 @@ class CpuEngine:
         self._native_submit = self.group.submit
         self._plan_maker = Planner(rank, size, self._global_ranks, topology).make
         #: Called with each suspicion, after it was logged.
-        self.on_suspicion: Callable[[SuspectedError], None] | None = None
+        self.on_suspicion: Callable[[Suspicion], None] | None = None
         options = self.group.options
         self.compares_order = bool(options & ORDER)
         self._guards_buffers = bool(options & BUFFERS)
-        #: Of calls that need none of what is below; None: all do.
+        #: Knows the calls that need none of what is below; None: all do.
         self.known_calls: KnownCalls | None = None
         if options == 0 and read_setting("DISTDBG_KNOWN_CALLS"):
             self.known_calls = KnownCalls(self.group)
@@ -460,6 +463,9 @@ class CpuEngine:
             started_at=started_at,
         )
         self._tell_more(public)
+        told = self.on_elsewhere
+        if told is not None and isinstance(public, MismatchError) and is_elsewhere(public):
+            told(call, public)
         if self._recorder is not None and started_at is None:
             tell_backward(public, self._recorder.comm, call.name or call.kind.label)
         if self._recorder is not None and not goes_on:

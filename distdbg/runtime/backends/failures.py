@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from distdbg.check.arrays import explain_arrays
 from distdbg.check.explain import BACKWARD_OF, explain_mismatch
@@ -27,24 +28,25 @@ from distdbg.ops.dtypes import Dtype
 from distdbg.ops.sites import UNKNOWN, call_site, shorten
 from distdbg.record.durations import duration_text
 from distdbg.record.rank_words import NO_OP_YET
-from distdbg.runtime.backends.message_timeout import message_timeout
+from distdbg.runtime.backends.told_difference import BROKEN, DIFFERS, told_difference
 from distdbg.runtime.members.absent import SHOWN
+
+#: The words of native/core/p2p_wait.cpp on the rank whose device is late.
+_THEIR_GPU: Final = re.compile(r"its GPU had copied \d+ of \d+ bytes")
+
 
 #: Words for what a group rank does now, if anything is known of it.
 Where = Callable[[int], str | None]
 
-BROKEN = "the group is unusable; destroy it and create a new one"
 _GOES_ON = "the op continues and can be waited for again"
-#: Of an abort that another rank has read, and whose words did not come to this host in time.
+#: Said of an abort that another rank has read, and whose words did not reach this host in time.
 _ELSEWHERE = AbortWords(
     what="the reason did not reach this host: read the errors of the other ranks"
 )
-#: Of a rank that no address of its host leads to.
+#: Said of a rank that no address of its host leads to.
 REACH_HINT = "name the interface by which each host is reached with DISTDBG_SOCKET_IFNAME"
-#: Of a group that is broken already.
+#: Said of a group that is broken already.
 _REFUSING = ("broken", "peer_lost", "network", "aborted")
-#: In the first line of every difference that one rank finds alone and tells the others.
-DIFFERS = "differs between ranks: "
 _INTACT = "no data was exchanged; the group is still usable"
 
 
@@ -105,7 +107,7 @@ def to_public(
                 this_rank=global_ranks[rank],
             )
         case "timeout" if is_message:
-            return message_timeout(
+            return _message_timeout(
                 error, call, op, message, waited_s, global_ranks, rank, fields, where, doing,
                 _GOES_ON if goes_on else BROKEN,
             )  # fmt: skip
@@ -120,7 +122,7 @@ def to_public(
             cause = group.cause()
             if cause is not None and DIFFERS in cause[4] and not is_refused:
                 # It had found it, and has left since.
-                return MismatchError(cause[4], details=[f"rank {peer} found it", BROKEN], **fields)
+                return told_difference(cause[4], f"rank {peer}", **fields)
             if how.startswith("left ("):
                 return _rank_left(op, peer, how, error.peer, group, fields, where)
             text = f"rank {peer}{_on(host(error.peer))} {how}; this rank needed it in {op}"
@@ -135,12 +137,12 @@ def to_public(
             by = f"rank {peer}" if peer >= 0 else "a rank"
             was_running = is_message or not is_refused  # messages have no number that tells
             if cause is not None and DIFFERS in cause[4] and was_running:
-                return MismatchError(cause[4], details=[f"{by} found it", BROKEN], **fields)
+                return told_difference(cause[4], by, **fields)
             at = ""  # a message has no number; the cause has that of the op before
             if cause is not None and cause[3] and not cause[4].endswith("send or recv"):
                 at = f" in op #{cause[3]}"
             return CollectiveError(
-                f"{op} cannot run: {by} {error}{at}",
+                f"{op} cannot run: {by} {str(error).splitlines()[0]}{at}",
                 ranks=[peer] if peer >= 0 else [],
                 details=[BROKEN],
                 **fields,
@@ -157,7 +159,7 @@ def _on(host: str | None) -> str:
 
 
 def _mates(index: int, global_ranks: Sequence[int], host: Where) -> list[str]:
-    """Who else is on the host of a rank that was lost."""
+    """Return who else is on the host of a rank that was lost."""
     there = host(index)
     mates = [
         rank for i, rank in enumerate(global_ranks) if i != index and there and host(i) == there
@@ -332,3 +334,82 @@ def _amount(dtype: int, nbytes: int) -> str:
     if dtype < 0:
         return f"{nbytes} bytes"
     return f"{nbytes // Dtype(dtype).itemsize} {Dtype(dtype).label}"
+
+
+def _message_timeout(
+    error: NativeError,
+    call: Call,
+    op: str,
+    message: Message | None,
+    waited_s: float,
+    global_ranks: Sequence[int],
+    rank: int,
+    fields: dict[str, Any],
+    where: Where,
+    doing: Where,
+    what_is_left: str,
+) -> OpTimeout:
+    """The error. `where` and `doing` tell of a group rank; `what_is_left`: of the op or the group."""
+    is_send = call.kind is Kind.SEND
+    known = call.peer if call.peer >= 0 or message is None else message.source
+    peer = global_ranks[known] if known >= 0 else -1
+    then = None if message is None else message.pieces_then
+    waited = f"{op} waited {duration_text(waited_s)} for"
+    if message is not None and then is not None and then[0]:
+        return OpTimeout(
+            f"{waited} this rank's GPU: it had copied {then[1]} of {message.nbytes} bytes (tag {call.tag})",
+            missing=[global_ranks[rank]],
+            arrived=[peer] if peer >= 0 else [],
+            waited_s=waited_s,
+            details=[*_progress(message, is_send, peer), what_is_left],
+            hint="see what this program has queued on that GPU, and whether the GPU answers (nvidia-smi)",
+            **fields,
+        )
+    missing = [peer] if call.peer >= 0 else []
+    place = where(call.peer) if call.peer >= 0 else None
+    details = [] if place is None else [f"rank {peer}: {place}"]
+    if message is not None:
+        details += [*_progress(message, is_send, peer), *_offers(message, call, global_ranks, rank)]
+    their_gpu = _THEIR_GPU.search(str(error)) if error.peer == known >= 0 else None
+    whom = f"rank {peer}" if missing or their_gpu else "any rank"
+    phrase = doing(call.peer) if missing else None
+    said = f": {their_gpu[0]}" if their_gpu else f"; it was {phrase}" if phrase else ""
+    return OpTimeout(
+        f"{waited} {whom} to {'receive' if is_send else 'send'} (tag {call.tag}){said}",
+        missing=[peer] if their_gpu else missing,
+        arrived=[global_ranks[rank]],
+        waited_s=waited_s,
+        details=[*details, what_is_left],
+        hint=f"see what rank {peer} has queued on its GPU, and whether that answers (nvidia-smi)"
+        if their_gpu
+        else "the other side needs a matching op: same group, peer and tag",
+        **fields,
+    )
+
+
+def _progress(message: Message, is_send: bool, peer: int) -> list[str]:
+    """How far a message in pieces was on this rank."""
+    then = message.pieces_then
+    if then is None:
+        return []
+    whose = f"to rank {peer}" if is_send else f"from rank {peer}"
+    verb = "had left" if is_send else "had come"
+    return [
+        f"of {message.nbytes} bytes {whose} {then[2]} {verb}, and this rank's GPU had copied {then[1]}"
+    ]
+
+
+def _offers(message: Message, call: Call, global_ranks: Sequence[int], rank: int) -> list[str]:
+    """What the other side sends instead."""
+    details = []
+    for offer in message.seen.split():
+        source, _, rest = offer.partition(":")
+        tag, _, nbytes = rest.partition(":")
+        if not nbytes:
+            details.append("and more")
+            break
+        details.append(
+            f"rank {global_ranks[int(source)]} sends tag {tag} ({nbytes} bytes), "
+            f"rank {global_ranks[rank]} waits for tag {call.tag}"
+        )
+    return details

@@ -118,7 +118,7 @@ class ForeignEngine:
         method = getattr(type(self.backend), name, None)
         if method is None:
             return getattr(self.backend, name, None) is None
-        return method is vars(GroupMethods).get(name)
+        return method is getattr(GroupMethods, name, None)
 
     def _method(self, *names: str) -> Callable[..., Foreign] | None:
         """Return the first of these methods that the backend has."""

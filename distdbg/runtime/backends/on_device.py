@@ -31,6 +31,10 @@ class OnDevice(Protocol):
         """See Engine.abort."""
         ...
 
+    def skip_number(self) -> None:
+        """Other ranks have an op on a GPU that this one had on the host: all were told."""
+        ...
+
     def leave_because(self, why: str, at_once: bool) -> None:
         """Say why this rank leaves."""
         ...

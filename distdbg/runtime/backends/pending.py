@@ -68,7 +68,7 @@ class CpuPending:
         self._engine = engine
         self._call = call
         self.handle = handle
-        #: Of its inputs, then of its outputs, until its end was noticed.
+        #: Views of its inputs, then of its outputs, until its end was noticed.
         self.views = views
         self._started_ns = started_ns
         self._is_finished = False
@@ -82,7 +82,7 @@ class CpuPending:
 
     @property
     def number(self) -> int:
-        """Of the op in the record; 0: not recorded."""
+        """The number of the op in the record; 0: not recorded."""
         return self.handle.number
 
     def done(self) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from distdbg.check.explain import describe
 from distdbg.check.signature import fingerprint
+from distdbg.errors import MismatchError
 from distdbg.native import Form, Group, NativeError, Op, Plan
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.dtypes import Dtype
@@ -30,22 +31,22 @@ if TYPE_CHECKING:
     from distdbg.runtime.groups.group import ProcessGroup
 
 _GATE: Final = compiling.step_tuple(Step(StepKind.GATE))
-_MOST_PLANS: Final = 256
+_MAX_PLANS: Final = 256
 
 
 class PlaceCheck:
-    """Of one group, over the native group of its ops on the host."""
+    """The check of one group, over the native group of its ops on the host."""
 
     def __init__(self, host: Group, group: ProcessGroup) -> None:
         self._host = host
         self._group = group
         self._plans: dict[tuple[Any, ...], Plan] = {}
 
-    def begin(self, call: Call, limit_ns: int) -> PlaceMeeting:
-        """Start to meet; in the order of the program's calls, on the thread that calls."""
+    def begin(self, call: Call, limit_ns: int, site: int | None = None) -> PlaceMeeting:
+        """Start to meet; in the order of the program's calls. `site`: the line, on another thread."""
         started_ns = time.monotonic_ns()
         try:
-            op = self._host.meet(self._plan(call), limit_ns)
+            op = self._host.meet(self._plan(call), limit_ns, site)
         except NativeError as error:
             self._fail(call, error, started_ns)
         return PlaceMeeting(self, call, op, started_ns)
@@ -86,7 +87,7 @@ class PlaceCheck:
             plan = key = None
         if plan is None:
             plan = self._make_plan(call)
-            if len(self._plans) >= _MOST_PLANS:
+            if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             if key is not None:
                 self._plans[key] = plan
@@ -95,6 +96,7 @@ class PlaceCheck:
     def _make_plan(self, call: Call) -> Plan:
         size = self._group.size()
         facts, sends, expects = call_facts(call, size, reads_strides=True)
+        facts.setdefault("device", "cuda")  # a barrier has no array to say so
         number = fingerprint(facts)
         if "root" in facts:
             facts["root"] = self._group.ranks[call.root]
@@ -111,6 +113,11 @@ class PlaceCheck:
             Form(b"{}", call.name or call.kind.label, int(call.kind), 0, 0),
             call.part is not None and call.part.place > 0,
         )
+
+
+def is_elsewhere(error: MismatchError) -> bool:
+    """Whether an op on the host has found that other ranks have it on a GPU: only these name a device."""
+    return any("device" in side.get("facts", {}) for side in error.sides)
 
 
 class PlaceMeeting:

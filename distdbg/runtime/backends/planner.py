@@ -21,6 +21,7 @@ from distdbg.ops.reduce_op import check_reduce
 from distdbg.record.forms import write_form
 from distdbg.runtime.backends import compile as compiling
 from distdbg.runtime.plan import Topology
+from distdbg.runtime.plan.make import make_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,8 @@ class Planner:
             check_reduce(call.op, Dtype(dtype))
         in_cuts, out_cuts = self._cuts(call, inputs, outputs)
         facts = signature(call, inputs, outputs, in_cuts, out_cuts)
-        shape = (call, dtype, in_cuts, out_cuts, self.rank, self.size, self.topology)
-        plan = compiling.plan_for(*shape)
+        problem = compiling.problem_of(call, dtype, in_cuts, out_cuts, self.rank, self.size)
+        plan = make_plan(problem, self.topology)
         return Plan(
             [compiling.step_tuple(step) for step in plan.steps],
             in_cuts,
@@ -57,7 +58,7 @@ class Planner:
             call.part is not None and call.part.place > 0,
             call.kind is not Kind.BROADCAST or call.root == self.rank,
             call.kind in HAVE_EQUAL_OUTPUTS,
-            compiling.in_place_for(*shape),
+            compiling.in_place_for(problem, self.topology),
         )
 
     def _cuts(

@@ -25,7 +25,7 @@ from distdbg.runtime.handles.waits import waiting_for
 if TYPE_CHECKING:
     from distdbg.runtime.process.debugger_seam import Through
 
-_MOST_FORMS = 1024
+_MAX_FORMS = 1024
 NO_DEADLINE = 2**63 - 1
 #: Held while it is decided which thread records the end of an op.
 _ENDING = threading.Lock()
@@ -53,7 +53,7 @@ class RecordedEngine(EngineAround):
         #: The group's number in the record.
         self.group_number = group
         self._ranks = ranks
-        #: Of the collectives so far.
+        #: The number of collectives so far.
         self.count = 0
         self.message_counts: Counter[tuple[Kind, int]] = Counter()
         self._forms: dict[object, Form] = {}
@@ -85,6 +85,10 @@ class RecordedEngine(EngineAround):
         except BaseException as error:
             self.end(op, error)
             raise
+
+    def skip_number(self) -> None:
+        """Other ranks have an op here that this one had elsewhere: a difference, which it was told."""
+        self.count += 1
 
     def next_seq(self, call: Call) -> int:
         """The number that `call` will have if it is the next."""
@@ -136,7 +140,7 @@ class RecordedEngine(EngineAround):
         if form is None:
             form = self._make_form(call)
             if key is not None:
-                if len(self._quick_forms) >= _MOST_FORMS:
+                if len(self._quick_forms) >= _MAX_FORMS:
                     self._quick_forms.clear()
                 self._quick_forms[key] = form
         return form
@@ -150,7 +154,7 @@ class RecordedEngine(EngineAround):
         key = (call.kind, call.name, op, call.root, inputs, outputs, dtype, device, splits, part)
         form = self._forms.get(key)
         if form is None:
-            if len(self._forms) >= _MOST_FORMS:
+            if len(self._forms) >= _MAX_FORMS:
                 self._forms.clear()
             name = call.name or call.kind.label
             nbytes = max(_nbytes(call.inputs), _nbytes(call.outputs))
@@ -188,7 +192,7 @@ class RecordedPending(PendingAround):
 
     @property
     def number(self) -> int:
-        """Of the op in the record."""
+        """The number of the op in the record."""
         return self._number
 
     def wait(self, deadline_ns: int) -> None:

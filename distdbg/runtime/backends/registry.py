@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Makes a backend object with torch's method names; its two forms are in register_backend.
 BackendMaker = Callable[..., Any]
 
-#: Of a rank that is in no part of a group that is split.
+#: The colour of a rank that is in no part of a group that is split.
 NO_COLOR = -1
 
 #: The names of our own engine.
@@ -364,7 +364,9 @@ def _make_host(
             doing=partial(doing, group),
             tell_more=partial(tell_out_of_batches, group),
         )
-        engine.on_gpu = OnGpu(group, store, engine.group, is_one_host=engine.is_one_host)
+        on_gpu = OnGpu(group, store, engine.group, is_one_host=engine.is_one_host)
+        engine.on_gpu = on_gpu
+        engine.on_elsewhere = lambda call, error: on_gpu.skip_number()
         return engine
     from distdbg.runtime.backends.checked.wrapping import put_beside
 

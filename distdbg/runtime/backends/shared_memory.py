@@ -144,7 +144,7 @@ class SegmentShape:
     #: measured before in this run.
     algo: str
     link: str
-    #: Of rank 0's machine; `Profile.to_plain`. Of the others what need not be alike is their own.
+    #: The profile of rank 0's machine; `Profile.to_plain`. What need not be alike is each rank's own.
     profile: dict[str, object]
     #: DISTDBG_LINK_CHECKSUM of rank 0: both ends of a connection must know.
     link_checksum: bool

@@ -21,8 +21,10 @@ from distdbg.ops.around import PendingAround
 from distdbg.ops.call import Call, Variant
 from distdbg.ops.reduce_op import RedOpType, ReduceOp
 from distdbg.runtime.api.arguments import reducible
+from distdbg.runtime.arrays.capture import refuse_captured
 from distdbg.runtime.arrays.device_arrays import check_taken, is_on_device, library_of, on_device_of
 from distdbg.runtime.arrays.torch_arrays import is_tensor
+from distdbg.runtime.backends.gpu.pinned_memory import count_if_possible, note_pinned
 from distdbg.runtime.handles.waits import has_failed
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class StagedCall:
     """One call, with host memory in the place of its arrays on a GPU."""
 
     def __init__(self, call: Call) -> None:
+        refuse_captured(call.name or call.kind.label, (*call.inputs, *call.outputs))
         self._back: list[Callable[[], None]] = []
         #: By the identity of the array: in place, one is both.
         self._hosts: dict[int, Any] = {}
@@ -107,7 +110,7 @@ class StagedCall:
 
 
 class BringsBack(Protocol):
-    """Who knows what the host has of an op."""
+    """An engine that knows what the host has of an op."""
 
     def bring_back(self) -> None:
         """Copy to the GPU what the op has written."""
@@ -149,13 +152,19 @@ class StagedPending(PendingAround):
 
 
 def _new_host(x: Any) -> Any:
-    """Memory for x on the host, pinned where its library pins."""
-    if not is_tensor(x):
-        check_taken(x)
+    """Memory for x on the host, pinned where its library pins and there is room."""
+    host: Any
+    if is_tensor(x):
+        is_pinned = count_if_possible(int(x.nbytes))
+        host = sys.modules["torch"].empty(x.shape, dtype=x.dtype, pin_memory=is_pinned)
     else:
-        return sys.modules["torch"].empty(x.shape, dtype=x.dtype, pin_memory=True)
-    pinned = getattr(sys.modules.get("cupyx"), "empty_pinned", None)
-    return (np.empty if pinned is None else pinned)(x.shape, x.dtype)
+        check_taken(x)
+        pinned: Any = getattr(sys.modules.get("cupyx"), "empty_pinned", None)
+        is_pinned = pinned is not None and count_if_possible(int(x.nbytes))
+        host = (pinned if is_pinned else np.empty)(x.shape, x.dtype)
+    if is_pinned:
+        note_pinned(host, int(x.nbytes))
+    return host
 
 
 def _to_host(x: Any, host: Any) -> None:

@@ -161,7 +161,7 @@ class ProcessGroup(GroupMethods):
         except UsageError as error:
             raise error.named(call.name or call.kind.label) from error.__cause__
 
-    def _start_all(self, all_calls: Sequence[Call]) -> Work:
+    def _start_all(self, all_calls: Sequence[Call], opts: Any = None) -> Work:
         return start_all(self, all_calls)
 
     def issued(self) -> int:

@@ -36,9 +36,9 @@ class GroupState:
         self.group_ranks: dict[int, int] = {rank: rank for rank in self.ranks}
         self.timeout_s = 1800.0
         self.backend_config = "cpu:custom"
-        #: Of the members by group rank; empty where they are not known.
+        #: Processes of the members by group rank; empty where they are not known.
         self.members: tuple[MemberProcess, ...] = ()
-        #: Of this group in the record; 0: it is not in one.
+        #: The number of this group in the record; 0: it is not in one.
         self.record_number = 0
         #: How many monitored_barriers there were, the last that all ranks came to, and the first whose
         #: keys this rank has not deleted.

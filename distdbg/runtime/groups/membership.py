@@ -125,7 +125,7 @@ class Creation:
         known = {words["rank"]: words for words in (*map(json.loads, found), *own)}
         deadline = time.monotonic() + _SETTLE_S
         while True:
-            # Who is in any of the lists may be on its way here; the others need not come.
+            # A rank in any of the lists may be on its way here; the others need not come.
             involved = {rank for words in known.values() for rank in words["ranks"]}
             for rank in sorted(involved - known.keys()):
                 key = f"words/{rank}"
@@ -216,7 +216,7 @@ class Creation:
                 return False
             path.append(rank)
             for other in words["missing"]:
-                # Of one group, the others of it just have not come yet.
+                # The others of one group just have not come yet.
                 if other == self._me and rank != self._me and words["name"] != self.name:
                     return True
                 if follow(other):

@@ -2,7 +2,6 @@
 
 work           Work: an op that was started
 future         Future: a value that comes later
-torch_futures  a Future as a torch.futures.Future, for whoever has imported torch
 watcher        a thread that notices ended ops that no thread waits for
 waits          records which threads wait in Python for an op in flight
 """

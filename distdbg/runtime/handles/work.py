@@ -15,12 +15,16 @@ from distdbg.ops.engine import Pending, await_end
 from distdbg.runtime.api.options import Timeout, seconds_or_none
 from distdbg.runtime.arrays.device_arrays import is_on_device
 from distdbg.runtime.handles.future import Future
-from distdbg.runtime.handles.torch_futures import for_torch
 from distdbg.runtime.handles.waits import has_failed, op_number, waiting_for
 
 if TYPE_CHECKING:
     from distdbg.runtime.groups.group_state import GroupState
     from distdbg.runtime.latent_errors.unwaited import StartedOp
+
+import sys
+from copy import copy
+from functools import cache
+from typing import NoReturn
 
 NO_DEADLINE = 2**63 - 1
 
@@ -171,7 +175,7 @@ class Work:
         if self.started is not None:
             self._forget()
         if self._public is None:
-            self._public = for_torch(self._get_future())
+            self._public = _for_torch(self._get_future())
         return cast(Future[list[Any]], self._public)
 
     def watch(self, on_end: Callable[[Future[list[Any]]], object]) -> None:
@@ -210,7 +214,7 @@ class Work:
         """Return a future of a WorkResult; it never raises."""
         if self.started is not None:
             self._forget()
-        return cast(Future[int], for_torch(self._get_future().then(_to_work_result)))
+        return cast(Future[int], _for_torch(self._get_future().then(_to_work_result)))
 
     def boxed(self) -> object:
         """Return self; torch needs a wrapper here to get the handle through its dispatcher."""
@@ -280,3 +284,49 @@ def _to_work_result(future: Future[list[Any]]) -> int:
     except DistError:
         return WorkResult.COMM_ERROR
     return WorkResult.SUCCESS
+
+
+def _for_torch(future: Future[Any]) -> Any:
+    """The same future as torch's type; itself as long as nobody imported torch."""
+    futures = getattr(sys.modules.get("torch"), "futures", None)
+    if futures is None or not hasattr(futures, "Future"):
+        return future
+    theirs = _class_of(futures.Future)()
+    theirs.say_wait = future.say_wait
+
+    def carry(ended: Future[Any]) -> None:
+        try:
+            value = ended.value()
+        except Exception as error:  # noqa: BLE001 - it is raised where the future is waited for
+            theirs._set_unwrap_func(_raise_copy)
+            theirs.set_result(_copied(error))
+        else:
+            theirs.set_result(value)
+
+    future.add_done_callback(carry)
+    return theirs
+
+
+def _copied(error: Exception) -> Exception:
+    """For C++ to hold: an error that was raised holds frames, and they the future."""
+    made = copy(error)
+    made.__cause__ = error.__cause__
+    return made
+
+
+def _raise_copy(error: Exception) -> NoReturn:
+    raise _copied(error)
+
+
+@cache
+def _class_of(base: Any) -> Any:
+    class TorchFuture(base):  # type: ignore[misc]  # torch's class is not known here
+        """torch.futures.Future; a wait for it is in the record."""
+
+        def wait(self) -> Any:
+            if self.done():
+                return super().wait()
+            with self.say_wait():
+                return super().wait()
+
+    return TorchFuture

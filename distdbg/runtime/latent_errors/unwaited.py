@@ -18,24 +18,24 @@ import numpy as np
 
 from distdbg.check.latent import (
     CodeLine,
+    CodePosition,
     LatentErrors,
     LatentFinding,
     RecordedPlace,
-    Spot,
-    place_above,
-    spot_above,
+    line_above,
+    position_above,
 )
 from distdbg.check.sample import sample_all
 from distdbg.native import View
 from distdbg.ops.call import Call, Kind
 from distdbg.runtime.handles.waits import has_failed
 
-#: Of ops in flight whose arrays are compared; with more, those begun first are left out.
-_MOST_PLACED: Final = 4096
-#: Of those that a blocking op is compared with.
-_MOST_BEFORE: Final = 64
+#: Ops in flight whose arrays are compared; with more, those begun first are left out.
+_MAX_PLACED: Final = 4096
+#: Ops in flight that a blocking op is compared with.
+_MAX_BEFORE: Final = 64
 #: Inputs of one op: lists that are longer are left out.
-_MOST_SAMPLED: Final = 8
+_MAX_SAMPLED: Final = 8
 _OVER: Final = Call(Kind.BARRIER, (), ())
 
 #: begin, a number that is used once, end, whether the op writes to it, the op.
@@ -58,7 +58,7 @@ class StartedOp:
     """One op from its start until somebody has waited for it."""
 
     # Made at every asynchronous op: what is seldom needed is an attribute of the class until then.
-    __slots__ = ("__dict__", "call", "group", "pending", "site", "spot", "unwaited", "views")
+    __slots__ = ("__dict__", "call", "group", "pending", "position", "site", "unwaited", "views")
 
     #: Whether it was waited for, or told.
     is_over = False
@@ -75,7 +75,7 @@ class StartedOp:
     sampled: int | None = None
     #: Of the next collective on the group, right after this one was started; 0: of a message.
     seq = 0
-    #: Of one handle for several ops.
+    #: The parts of one handle for several ops.
     parts: Sequence[StartedOp] = ()
 
     def __init__(
@@ -85,14 +85,14 @@ class StartedOp:
         call: Call,
         pending: Any,
         site: int,
-        spot: Spot | None,
+        position: CodePosition | None,
     ) -> None:
-        """`site` is where the record has it started, `spot` the same where it has not; see `place`."""
+        """`site` is where the record has it started, `position` the same where it has not; see `place`."""
         self.unwaited = unwaited
         self.group: OpGroup | None = group
         self.call = call
         self.site = site
-        self.spot = spot
+        self.position = position
         self.pending = pending
         #: Native views of inputs, then outputs; () where the backend is not ours. The pending op drops its
         #: own when its end is noticed, which is before anybody has waited.
@@ -100,8 +100,8 @@ class StartedOp:
         inputs = call.inputs
         if inputs is call.outputs:
             return
-        if 0 < len(inputs) <= _MOST_SAMPLED and is_only_read(call):
-            # Of its own: the program may put other arrays into its list meanwhile.
+        if 0 < len(inputs) <= _MAX_SAMPLED and is_only_read(call):
+            # A list of its own: the program may put other arrays into its list meanwhile.
             self.read = tuple(inputs)
             self.sampled = sample_all(self.read)
             if call.kind < Kind.SEND:
@@ -112,8 +112,8 @@ class StartedOp:
     @property
     def place(self) -> CodeLine | RecordedPlace | None:
         """Where it was started."""
-        if self.spot is not None:
-            return CodeLine(*self.spot)
+        if self.position is not None:
+            return CodeLine(*self.position)
         return self.unwaited.latent.recorded_place(self.site)
 
     @property
@@ -194,7 +194,7 @@ class _Blocking:
         self.is_shared = False
 
     def ranges(self) -> Iterator[tuple[int, int, bool]]:
-        """Of whole NumPy arrays: begin, end, whether it writes."""
+        """Return the memory of whole NumPy arrays: begin, end, whether the op writes it."""
         call = self.call
         is_one = call.inputs is call.outputs
         # The root of a broadcast only reads.
@@ -238,7 +238,7 @@ class UnwaitedOps:
         # Walking up the frames costs more than the rest; our own engine has done so for the record.
         handle = getattr(pending, "handle", None)
         site = 0 if handle is None else handle.site
-        started = StartedOp(self, group, call, pending, site, None if site else spot_above(3))
+        started = StartedOp(self, group, call, pending, site, None if site else position_above(3))
         mine = self._started
         # Most often the op before is over, and there is nothing to compare. What another thread appends at
         # this moment may be lost, and is not watched.
@@ -267,7 +267,7 @@ class UnwaitedOps:
         with self._lock:
             while mine and mine[-1].is_over:
                 mine.pop()
-            before = [each for each in mine[-_MOST_BEFORE:] if not each.is_over]
+            before = [each for each in mine[-_MAX_BEFORE:] if not each.is_over]
             if call.kind < Kind.SEND and all(
                 each.group is group and each.call.kind < Kind.SEND for each in before
             ):
@@ -280,13 +280,13 @@ class UnwaitedOps:
             for begin, end, writes in new.ranges():
                 other = other or self._find(begin, end, writes, new)
         if other is not None:
-            self._tell_shared(other, StartedOp(self, group, call, None, 0, spot_above(3)))
+            self._tell_shared(other, StartedOp(self, group, call, None, 0, position_above(3)))
 
     def bundle(
         self, group: OpGroup, call: Call, pending: Any, parts: Sequence[StartedOp]
     ) -> StartedOp:
         """One handle for several ops that were started: who waits for it waits for all of them."""
-        whole = StartedOp(self, group, call, pending, parts[0].site, parts[0].spot)
+        whole = StartedOp(self, group, call, pending, parts[0].site, parts[0].position)
         whole.parts = parts
         with self._lock:
             self._started.append(whole)
@@ -314,7 +314,7 @@ class UnwaitedOps:
             "LeakedWork",
             started,
             f"the {started.handle} of {started.name} was dropped, and nobody waited for it",
-            [(f"dropped its {started.handle}", place_above(3))],
+            [(f"dropped its {started.handle}", line_above(3))],
             f"keep the {started.handle} and call wait() on it",
         )
 
@@ -329,7 +329,7 @@ class UnwaitedOps:
             "BufferRace",
             started,
             f"the input of {started.name} was changed between its start and the wait for it",
-            [("waited for it", place_above(4))],
+            [("waited for it", line_above(4))],
             "change the array after wait(), or send a copy",
         )
 
@@ -346,7 +346,7 @@ class UnwaitedOps:
             "BufferRace",
             started,
             f"an array of {started.name} was written to between its start and the wait for it: {lost}",
-            [("waited for it", place_above(4))],
+            [("waited for it", line_above(4))],
             "write to the array after wait(), or give the op a copy",
         )
 
@@ -386,9 +386,9 @@ class UnwaitedOps:
 
     def _find_shared(self, new: StartedOp) -> StartedOp | None:
         """An op in flight that shares bytes with a new one, where one of the two writes them."""
-        if len(self._ranges) >= _MOST_PLACED:
+        if len(self._ranges) >= _MAX_PLACED:
             self._ranges = [each for each in self._ranges if not each[4].is_over]
-            del self._ranges[: -_MOST_PLACED // 2]
+            del self._ranges[: -_MAX_PLACED // 2]
         # An op that is alone in flight is placed when a second one comes.
         for each in self._started[-2:-1]:
             if not each.is_placed:

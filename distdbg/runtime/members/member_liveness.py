@@ -67,7 +67,7 @@ class NewGroupMembers:
 
     @property
     def ranks(self) -> Sequence[int]:
-        """By group rank, what messages call the members."""
+        """What messages call the members, by group rank."""
         return self._ranks
 
     def wait(
@@ -136,7 +136,7 @@ class NewGroupMembers:
     ) -> PeerLost:
         """Return the error for the member with this group rank. `tried`: how to reach it."""
         peer = self._ranks[index]
-        # Who ended by itself did not call what the others call: a mismatch as well.
+        # A rank that ended by itself did not call what the others call: a mismatch as well.
         kind = RankLeft if how.startswith("exited") else PeerLost
         return kind(
             f"rank {peer}{f' on host {host}' if host else ''} {how}; "
@@ -153,7 +153,7 @@ class NewGroupMembers:
         return next((w.how() for i, w in self._watched if i == index and w.is_dead()), otherwise)
 
     def first_cause(self, index: int, how: str) -> tuple[int, str]:
-        """Who is to be named where this member is gone: one that was killed, if there is any.
+        """Return who is to be named where this member is gone: one that was killed, if there is any.
 
         The others may have ended because of it, and be seen first.
         """

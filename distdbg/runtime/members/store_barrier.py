@@ -119,7 +119,7 @@ class _Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Arrivals:
-    """Of a subtree: when its first and its last rank came, and who they were."""
+    """The first and the last rank of a subtree to arrive, and when."""
 
     first_s: float
     first: int

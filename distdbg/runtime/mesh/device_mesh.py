@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, Self
 
-from distdbg.errors import UnknownDimError, UsageError, WrongTypeError
-from distdbg.runtime.api.integers import to_int
+import numpy as np
+
+from distdbg.check.arrays import differing_ranks, few, say_ranks
+from distdbg.errors import MismatchError, UnknownDimError, UsageError, WrongTypeError
+from distdbg.ops.sites import call_site, shorten
+from distdbg.record.writing import write_error
+from distdbg.runtime.api.integers import to_int, to_ints
+from distdbg.runtime.api.objects import all_gather_object
 from distdbg.runtime.groups.group import ProcessGroup
-from distdbg.runtime.mesh.agreement import check_agreement
 from distdbg.runtime.mesh.groups import Override, groups_of_dims, groups_of_lines, override_of
-from distdbg.runtime.mesh.layout import MeshLayout, Ranks, to_ranks
+from distdbg.runtime.mesh.layout import MeshLayout, Ranks, check_names, to_ranks
 from distdbg.runtime.mesh.telling import tell_mesh
+from distdbg.runtime.process.init import init_process_group, is_initialized
 from distdbg.runtime.process.world import current
 
 _entered = threading.local()
@@ -42,7 +50,7 @@ class DeviceMesh:
         overrides = override_of(layout, backend_override or {})
         groups: list[ProcessGroup] = []
         if _init_backend:
-            check_agreement(default, f"{layout.words()} on {device_type!r}", layout.ranks)
+            _check_agreement(default, f"{layout.words()} on {device_type!r}", layout.ranks)
             groups = groups_of_dims(default, layout, overrides)
         self._set(device_type, layout, default.rank() if _rank is None else _rank, groups)
         tell_mesh(self)
@@ -59,9 +67,9 @@ class DeviceMesh:
         self._layout = layout
         self._rank = rank
         self._root = root
-        #: Of this rank, by dimension; none where it is not in the mesh.
+        #: Groups of this rank, by dimension; none where it is not in the mesh.
         self._groups = list(groups)
-        #: Of the whole: what was flattened from it, by name.
+        #: Meshes that were flattened from the whole one, by name.
         self._flattened: dict[str, DeviceMesh] = {}
 
     @classmethod
@@ -335,3 +343,74 @@ def check_device_type(device_type: object) -> None:
             f"device_type is the name of a kind of device, got {device_type!r}",
             hint="give 'cuda', not 'cuda:0': each rank has its own",
         )
+
+
+def _check_agreement(default: ProcessGroup, words: str, ranks: Ranks) -> None:
+    """A collective: MismatchError on all ranks unless all have given the same."""
+    if default.size() == 1:
+        return
+    digest = blake2b(ranks.tobytes(), digest_size=8).hexdigest()
+    everybody: list[Any] = list(default.ranks)  # as many
+    all_gather_object(everybody, (words, digest, call_site()), group=default)
+    if all(each[:2] == everybody[0][:2] for each in everybody):
+        return
+    error = _explain(default, everybody)
+    if default.world.recorder is not None:
+        write_error(default.world.recorder, default.record_number, 0, error)
+    raise error
+
+
+def _explain(default: ProcessGroup, everybody: Sequence[tuple[str, str, str]]) -> MismatchError:
+    sides: dict[tuple[str, str], list[int]] = {}
+    places: dict[str, list[int]] = {}
+    short = shorten({site for _, _, site in everybody})
+    for rank, (words, digest, site) in zip(default.ranks, everybody, strict=True):
+        sides.setdefault((words, digest), []).append(rank)
+        places.setdefault(short[site], []).append(rank)
+    ordered = sorted(sides.items(), key=lambda side: (-len(side[1]), side[1]))
+    is_order = len({words for words, _ in sides}) < len(sides)
+    texts = [f"{words} on {say_ranks(ranks)}" for (words, _), ranks in ordered]
+    details = few([f"{say_ranks(ranks)} made it at {site}" for site, ranks in places.items()])
+    if is_order:
+        details.append("meshes of one shape have their ranks in different orders")
+    odd = differing_ranks([(words, digest) for words, digest, _ in everybody], list(default.ranks))
+    return MismatchError(
+        f"device mesh differs between ranks: {', '.join(few(texts))}",
+        kind="init_device_mesh",
+        group=default.label,
+        ranks=odd,
+        details=[*details, "no group was made"],
+        hint="all ranks must give the same mesh_shape, mesh_dim_names and device_type",
+    )
+
+
+def init_device_mesh(
+    device_type: str,
+    mesh_shape: Sequence[int],
+    *,
+    mesh_dim_names: Sequence[str] | None = None,
+    backend_override: Mapping[int | str, Override] | None = None,
+) -> DeviceMesh:
+    """Make a mesh of the ranks 0, 1, 2 ... in this shape; all ranks call it with the same arguments.
+
+    Without a default group, init_process_group() is called first.
+    """
+    check_device_type(device_type)
+    shape = tuple(to_ints("init_device_mesh", "mesh_shape", mesh_shape))
+    if not shape or min(shape) < 1:
+        raise UsageError(f"init_device_mesh: mesh_shape must be positive numbers, got {shape}")
+    if mesh_dim_names is not None:
+        check_names(mesh_dim_names, len(shape))
+    if not is_initialized():
+        init_process_group()
+    count, size = math.prod(shape), current().require_default().size()
+    if count > size:
+        raise UsageError(
+            f"init_device_mesh: a mesh of {count} ranks {shape} is larger than the world of {size}"
+        )
+    return DeviceMesh(
+        device_type,
+        np.arange(count).reshape(shape),
+        mesh_dim_names=mesh_dim_names,
+        backend_override=backend_override,
+    )

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from distdbg.errors import UnknownDimError, UsageError
 
 Ranks = npt.NDArray[np.int32]
-#: Of one dimension; several numbers where it was flattened from dimensions that are not neighbours.
+#: Strides of one dimension; several where it was flattened from dimensions that are not neighbours.
 Stride = int | tuple[int, ...]
 
 
@@ -32,7 +32,7 @@ class MeshLayout:
 
     @classmethod
     def whole(cls, ranks: Ranks, names: Sequence[str] | None) -> MeshLayout:
-        """Of a mesh that is no part of another one. UsageError for names that do not fit."""
+        """Return the layout of a mesh that is no part of another. UsageError for names that do not fit."""
         shape = ranks.shape
         checked = None if names is None else check_names(names, len(shape))
         strides = tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))

@@ -43,6 +43,6 @@ def is_one_machine(members: Sequence[ProcessIdentity]) -> bool:
 
 
 def host_of_rank(hosts: Hosts) -> list[int]:
-    """By group rank, the number of its host."""
+    """Return the number of the host of each group rank."""
     of_rank = {rank: number for number, ranks in enumerate(hosts) for rank in ranks}
     return [of_rank[rank] for rank in range(len(of_rank))]

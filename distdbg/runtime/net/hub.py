@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distdbg.config import read_float, read_int
-from distdbg.control.tokens import derive_token
+from distdbg.control.served import derive_token
 from distdbg.errors import ConfigError, format_ranks
 from distdbg.log.logs import get_logger
 from distdbg.native import TcpHub, UcxEngine
@@ -98,19 +98,19 @@ class PeerAddress:
     """The place of a rank, as it tells the others in the group's store."""
 
     address: str
-    #: Of its worker of UCX; empty: it has none.
+    #: Address of its worker of UCX; empty: it has none.
     worker: bytes = b""
     #: Why it has none, where that was asked for.
     refusal: str = ""
 
     def to_bytes(self) -> bytes:
-        """For the store: "host:port", then the worker in hex or "!" and the refusal."""
+        """Encode it for the store: "host:port", then the worker in hex or "!" and the refusal."""
         rest = f"!{self.refusal}" if self.refusal else self.worker.hex()
         return f"{self.address} {rest}".encode()
 
     @classmethod
     def from_bytes(cls, text: bytes) -> PeerAddress:
-        """From the store."""
+        """Decode what the store has."""
         address, _, rest = text.decode().partition(" ")
         if rest.startswith("!"):
             return cls(address, refusal=rest[1:])
@@ -128,34 +128,34 @@ def open_net(
     is_demanded = ucx.is_demanded()
     hub = _take_hub(store_host(store), is_one_machine(processes))
     try:
-        mine, refused = _find_reach(hub, is_demanded)
+        mine, refused = _find_own_address(hub, is_demanded)
         store.set(f"net/{rank}", mine.to_bytes())
         if refused is not None:
             raise refused
         here = next(ranks for ranks in hosts if rank in ranks)
-        # Who has no UCX asks nobody of its own host.
-        apart = (rank,) if mine.worker else here
-        others = [other for other in range(len(processes)) if other not in apart]
+        # UCX also connects ranks of one host; without it those need no address of each other.
+        not_asked = (rank,) if mine.worker else here
+        others = [other for other in range(len(processes)) if other not in not_asked]
         found = store.multi_get([f"net/{other}" for other in others])
-        reaches = {o: PeerAddress.from_bytes(text) for o, text in zip(others, found, strict=True)}
-        has_all = _is_ucx_everywhere(mine, reaches, is_demanded)
+        peers = {o: PeerAddress.from_bytes(text) for o, text in zip(others, found, strict=True)}
+        has_all = _is_ucx_everywhere(mine, peers, is_demanded)
     except BaseException:
         _leave_hub()
         raise
     addresses = [""] * len(processes)
     workers = [(b"", False)] * len(processes)
-    for other, reach in reaches.items():
+    for other, peer in peers.items():
         if other in here:
             continue
-        addresses[other] = reach.address
+        addresses[other] = peer.address
         if has_all:
-            workers[other] = (reach.worker, processes[other].shares_kernel(processes[rank]))
+            workers[other] = (peer.worker, processes[other].shares_kernel(processes[rank]))
     engine = _shared.engine
     return NativeNet(hub, cookie, addresses, (engine, workers) if has_all and engine else None)
 
 
-def _find_reach(hub: TcpHub, is_demanded: bool) -> tuple[PeerAddress, ConfigError | None]:
-    """Where this rank is, and what it fails with once the others know."""
+def _find_own_address(hub: TcpHub, is_demanded: bool) -> tuple[PeerAddress, ConfigError | None]:
+    """The address of this rank, and the error to raise once the others know it."""
     if not is_demanded and not ucx.is_worth_it():
         return PeerAddress(hub.address), None
     try:
@@ -175,7 +175,7 @@ def _find_reach(hub: TcpHub, is_demanded: bool) -> tuple[PeerAddress, ConfigErro
 def _is_ucx_everywhere(
     mine: PeerAddress, others: dict[int, PeerAddress], is_demanded: bool
 ) -> bool:
-    lacking = [rank for rank, reach in sorted(others.items()) if not reach.worker]
+    lacking = [rank for rank, peer in sorted(others.items()) if not peer.worker]
     if is_demanded and lacking:
         reasons = [
             f"rank {rank}: {others[rank].refusal or 'it was not asked to'}" for rank in lacking
@@ -185,7 +185,7 @@ def _is_ucx_everywhere(
             details=reasons[:8],
             hint="DISTDBG_TRANSPORT must be the same on all ranks, and libucp be there",
         )
-    refused = [rank for rank, reach in sorted(others.items()) if reach.refusal]
+    refused = [rank for rank, peer in sorted(others.items()) if peer.refusal]
     if refused:
         raise ConfigError(
             f"ranks {format_ranks(refused)} are asked to use UCX and cannot, and this one is not",
@@ -203,7 +203,7 @@ def store_host(store: object) -> str | None:
 
 
 def _leave_hub() -> None:
-    """One group less uses it."""
+    """End the use of the hub by one group; the last one closes it."""
     with _shared.lock:
         if _shared.pid != os.getpid() or _shared.hub is None:
             return

@@ -3,13 +3,10 @@
 join              Join: ranks with different numbers of batches
 batches           batches: a loop whose steps, and whose end, are in the record
 sampler           DistributedSampler: which samples a rank takes
-permutation       the order that torch.randperm gives for a seed, without torch; pure
 gradient_reducer  GradientReducer: averages of gradients, for arrays without autograd
-tree              nested dicts and lists of arrays; pure
-hooks             other ways than one all_reduce to make a bucket the average of all ranks
-reducer           the gradient reducer of data parallel training, for arrays of any library
-reducer/        what it and DistributedDataParallel (torch_bridge/data_parallel) are made of
-hooks/          comm hooks: other ways to reduce a bucket
+hooks             comm hooks: other ways than one all_reduce to make a bucket the average of all ranks
+reducer           the gradient reducer itself, for arrays of any library; DistributedDataParallel
+                  (torch_bridge/data_parallel) is made of it as well
 """
 
 from distdbg.runtime.parallel.batches import batches

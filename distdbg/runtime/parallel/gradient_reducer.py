@@ -6,12 +6,17 @@
 
 or, while the backward pass still runs, `reducer.ready("layer.weight", gradient)` for each gradient, and then
 `reducer.finish()`.
+
+Trees of arrays are dicts, lists and tuples, nested or not, as JAX and NumPy programs keep parameters. A
+leaf has the name of its path: 'layer.weight', 'layers[3].bias'. None in a tree of gradients is a gradient
+that is not there, and in one of averages a parameter that no rank has used.
 """
 
 from __future__ import annotations
 
+import copy
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -38,7 +43,6 @@ from distdbg.runtime.parallel.reducer.hooked import CommHook
 from distdbg.runtime.parallel.reducer.measures import PassTimes
 from distdbg.runtime.parallel.reducer.parameters import Parameter
 from distdbg.runtime.parallel.reducer.reducer import Reducer
-from distdbg.runtime.parallel.tree import by_name, rebuild
 from distdbg.runtime.process.world import record_comm
 
 _log = get_logger("parallel")
@@ -69,7 +73,7 @@ class GradientReducer:
             raise UsageError("GradientReducer: this rank is not in the given group")
         self.group = pg
         self._tree = parameters
-        self._leaves = by_name(parameters, "GradientReducer")
+        self._leaves = _by_name(parameters, "GradientReducer")
         values = {name: _parameter(name, value) for name, value in self._leaves.items()}
         if not values:
             raise UsageError("GradientReducer: there are no parameters")
@@ -80,7 +84,7 @@ class GradientReducer:
         self._kept: dict[str, Array] = {}
         #: The batch of the pass before, as World has it.
         self._batch: tuple[object, int] | None = None
-        #: Of this pass, so far.
+        #: Names of the gradients that came in this pass so far.
         self._given: set[str] = set()
         described = [
             Parameter(name, FROM_NUMPY[value.dtype].label, tuple(value.shape))
@@ -129,7 +133,7 @@ class GradientReducer:
 
     def broadcast(self, tree: Any, group_src: int = 0) -> Any:
         """Return the tree with the values of one rank, for arrays that cannot be written to. A collective."""
-        given = by_name(tree, "GradientReducer.broadcast")
+        given = _by_name(tree, "GradientReducer.broadcast")
         copies = {name: np.array(_usable(name, value)) for name, value in given.items()}
         for name in sorted(copies):  # keys may come in another order elsewhere, as JAX sorts them
             broadcast(copies[name], group=self.group, group_src=group_src)
@@ -208,8 +212,8 @@ class GradientReducer:
             raise
 
     def _check_all(self, gradients: Any) -> dict[str, Array]:
-        """Of a tree: before any of them is taken."""
-        given = by_name(gradients, "GradientReducer.reduce")
+        """Check all leaves of a tree before any of them is used."""
+        given = _by_name(gradients, "GradientReducer.reduce")
         return {
             name: self._check(name, gradient)
             for name, gradient in given.items()
@@ -262,7 +266,7 @@ class GradientReducer:
         reducer.open()
 
     def _count_batches(self) -> int:
-        """Of the loop that this rank is in, since the pass before; 0: not known."""
+        """Return the batches of the loop that this rank is in, since the pass before; 0: not known."""
         before, now = self._batch, self.group.world.batch
         self._batch = now
         if now is None or (before is not None and before[0] is now[0] and before[1] == now[1]):
@@ -359,3 +363,54 @@ def _as(value: Array, leaf: Any) -> Any:
     carrier = CARRIERS.get(FROM_NUMPY[value.dtype])
     tensor = sys.modules["torch"].from_numpy(value if carrier is None else value.view(carrier))
     return tensor if carrier is None else tensor.view(leaf.dtype)
+
+
+def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Each leaf with its name."""
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from leaves(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(tree, (list, tuple)):
+        for at, value in enumerate(tree):
+            yield from leaves(value, f"{path}[{at}]")
+    else:
+        yield path, tree
+
+
+def _by_name(tree: Any, function: str) -> dict[str, Any]:
+    """All leaves; UsageError where two have one name, as those of {'a.b': x, 'a': {'b': y}}."""
+    found: dict[str, Any] = {}
+    for name, leaf in leaves(tree):
+        if name in found:
+            raise UsageError(
+                f"{function}: two arrays have the name {name}",
+                hint="names are the keys on the way, joined by dots: rename one of the keys",
+            )
+        found[name] = leaf
+    return found
+
+
+def rebuild(tree: Any, values: Mapping[str, Any], path: str = "") -> Any:
+    """A tree of the same form, with these leaves by their names; None for those that have none."""
+    if isinstance(tree, Mapping):
+        made = {
+            key: rebuild(value, values, f"{path}.{key}" if path else str(key))
+            for key, value in tree.items()
+        }
+        return _mapping_like(tree, made)
+    if isinstance(tree, (list, tuple)):
+        parts = [rebuild(value, values, f"{path}[{at}]") for at, value in enumerate(tree)]
+        kind: Any = type(tree)
+        return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
+    return values.get(path)
+
+
+def _mapping_like(tree: Mapping[Any, Any], made: dict[Any, Any]) -> Any:
+    kind: Any = type(tree)
+    if kind is dict:
+        return made
+    if not isinstance(tree, dict):
+        return kind(made)
+    like = copy.copy(tree)  # a defaultdict has more to it than its items
+    like.update(made)
+    return like

@@ -43,7 +43,7 @@ from distdbg.runtime.groups.group_argument import resolve
 from distdbg.runtime.handles.work import Work
 
 #: So many steps on behalf of others are worth a warning.
-_MOST_SHADOWED: Final = 1000
+_MAX_SHADOWED: Final = 1000
 
 
 class JoinHook:
@@ -169,9 +169,9 @@ class Join:
                 _announce(self._group, self._device, 1, has_joined=True)
                 raise _uneven(self._group, is_out=True, steps=steps)
             shadowed += 1
-            if shadowed == _MOST_SHADOWED + 1:
+            if shadowed == _MAX_SHADOWED + 1:
                 warnings.warn(
-                    f"rank {self._group.ranks[self._group.rank()]} has at least {_MOST_SHADOWED} batches "
+                    f"rank {self._group.ranks[self._group.rank()]} has at least {_MAX_SHADOWED} batches "
                     "fewer than ranks that still have some; it only waits for them",
                     stacklevel=3,
                 )

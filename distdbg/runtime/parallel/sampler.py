@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Sized
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from distdbg.errors import UsageError
 from distdbg.runtime.api.integers import to_int
 from distdbg.runtime.api.queries import get_rank, get_world_size
-from distdbg.runtime.parallel.permutation import permutation
+
+#: From here on torch draws numbers of 64 bits.
+_LIMIT: Final = (2**32 - 1) // 20
 
 
 class DistributedSampler:
@@ -81,3 +86,33 @@ class DistributedSampler:
     def __class_getitem__(cls, item: Any) -> type[DistributedSampler]:
         """As torch's, which is generic over the samples."""
         return cls
+
+
+def permutation(count: int, seed: int) -> list[int]:
+    """The numbers below `count`, shuffled."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "randperm"):  # the same, and faster
+        generator = torch.Generator()
+        generator.manual_seed(seed)
+        order: list[int] = torch.randperm(count, generator=generator).tolist()
+        return order
+    return permutation_without_torch(count, seed)
+
+
+def permutation_without_torch(count: int, seed: int) -> list[int]:
+    """The same, by our own means. UsageError for more than 214 million numbers."""
+    if count >= _LIMIT:
+        raise UsageError(
+            f"{count} samples are shuffled by torch alone; import it, or shuffle=False"
+        )
+    twister = np.random.RandomState(seed & 0xFFFFFFFF)
+    state: Any = twister.get_state(legacy=False)
+    bits = np.random.MT19937()
+    bits.state = state
+    draws = bits.random_raw(max(count - 1, 0)).astype(np.uint64)
+    steps = (draws % np.arange(count, 1, -1, dtype=np.uint64)).tolist()
+    order = list(range(count))
+    for at, step in enumerate(steps):
+        other = at + step
+        order[at], order[other] = order[other], order[at]
+    return order

@@ -7,12 +7,10 @@ all_gather      plans of all_gather and gather
 all_reduce      plans of all_reduce
 all_to_all      plans of all_to_all
 between         plans for groups over several hosts
-bounds          what no algorithm between hosts can beat
 broadcast       plans of broadcast and scatter
 build           the list of steps of one rank while it is made
 compare         all algorithms for one call side by side
 contents        what bytes mean in a simulation
-cost            predicts how long plans take
 cut             how bytes are cut
 draw            draws plans as text
 draw_passages   draws the messages of a plan over time, as SVG
@@ -28,7 +26,6 @@ problem         what a plan is made from
 promise         what each kind promises
 reduce          plans of reduce
 reduce_scatter  plans of reduce_scatter
-schedule        A plan with everything left out but when and with whom
 simulate        proves plans right without a process
 steps           the vocabulary of plans
 timing          runs plans on a simulated network

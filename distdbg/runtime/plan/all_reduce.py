@@ -29,15 +29,16 @@ def plan_all_reduce(problem: Problem, topology: Topology) -> Plan:
     return flat(problem, topology) if problem.size == 2 else two_phase_slots(problem, topology)
 
 
-def flat(problem: Problem, topology: Topology) -> Plan:
-    """Fold all slots on every rank, in as many rounds as the slot makes necessary."""
+def flat(problem: Problem, topology: Topology, *, has_result: bool = True) -> Plan:
+    """Fold all slots on each rank that gets the result, in as many rounds as the slot makes necessary."""
     steps = StepBuilder()
     rounds = cut_rounds(problem.in_nbytes[0], topology.slot_nbytes, problem.itemsize)
     if rounds:
         steps.copy(at_input(rounds[0][0]), at_slot(), rounds[0][1])
     steps.gate()
     for k, (offset, nbytes) in enumerate(rounds):
-        steps.fold(at_slot(), at_output(offset), nbytes)
+        if has_result:
+            steps.fold(at_slot(), at_output(offset), nbytes)
         if k + 1 < len(rounds):
             steps.copy(at_input(rounds[k + 1][0]), at_slot(), rounds[k + 1][1])
             steps.gate()
@@ -54,7 +55,13 @@ def share_rounds(problem: Problem, topology: Topology) -> list[tuple[int, int]]:
     return cut_rounds(problem.in_nbytes[0], capacity, problem.itemsize)
 
 
-def two_phase_slots(problem: Problem, topology: Topology) -> Plan:
+def two_phase_slots(
+    problem: Problem,
+    topology: Topology,
+    name: str = "two_phase_slots",
+    *,
+    has_result: bool = True,
+) -> Plan:
     """Share the folding, with inputs and shares in the slots."""
     n, rank = problem.size, problem.rank
     steps = StepBuilder()
@@ -71,16 +78,26 @@ def two_phase_slots(problem: Problem, topology: Topology) -> Plan:
             steps.fold(at_slot(begin), at_slot(behind), length)
         if k + 1 < len(rounds):
             steps.copy(at_input(rounds[k + 1][0]), at_slot(), rounds[k + 1][1])
-        if k > 0:
-            offset = rounds[k - 1][0]
-            for peer in peers_after(rank, n):
-                begin, length = shares[k - 1][peer]
-                steps.pull(peer, at_slot(behind), at_output(offset + begin), length)
-            begin, length = shares[k - 1][rank]
-            steps.copy(at_slot(behind), at_output(offset + begin), length)
+        if k > 0 and has_result:
+            collect_shares(steps, problem, rounds[k - 1][0], shares[k - 1], behind)
         if k < len(rounds):
             steps.gate()
-    return steps.plan("two_phase_slots")
+    return steps.plan(name)
+
+
+def collect_shares(
+    steps: StepBuilder,
+    problem: Problem,
+    offset: int,
+    shares: list[tuple[int, int]],
+    slot_offset: int,
+) -> None:
+    """Fetch the shares of a round out of the slots."""
+    for peer in peers_after(problem.rank, problem.size):
+        begin, length = shares[peer]
+        steps.pull(peer, at_slot(slot_offset), at_output(offset + begin), length)
+    begin, length = shares[problem.rank]
+    steps.copy(at_slot(slot_offset), at_output(offset + begin), length)
 
 
 def two_phase(problem: Problem) -> Plan:

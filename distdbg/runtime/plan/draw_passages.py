@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from distdbg.runtime.plan.timing import MessageInTransit, Timing
 
 #: More lines cannot be told apart, and more arrows make a file nobody opens.
-MOST_RANKS = 64
-MOST_PASSAGES = 5000
+MAX_RANKS = 64
+MAX_PASSAGES = 5000
 
 _WIDTH, _LEFT, _TOP, _LINE = 960, 70, 46, 16
 
 
 def draw_passages(timing: Timing, hosts: Sequence[Sequence[int]], title: str) -> str:
     """One document; of large groups the first ranks, and what they send and receive."""
-    ranks = [rank for host in hosts for rank in host][:MOST_RANKS]
+    ranks = [rank for host in hosts for rank in host][:MAX_RANKS]
     rows: dict[int, float] = {}
     y = float(_TOP)
     begins = {host[0] for host in hosts}
@@ -31,7 +31,7 @@ def draw_passages(timing: Timing, hosts: Sequence[Sequence[int]], title: str) ->
     def x(seconds: float) -> float:
         return _LEFT + seconds / total_s * (_WIDTH - _LEFT - 30)
 
-    shown = [p for p in timing.passages if p.source in rows and p.to in rows][:MOST_PASSAGES]
+    shown = [p for p in timing.passages if p.source in rows and p.to in rows][:MAX_PASSAGES]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:.0f}" role="img" '
         f'font-family="sans-serif" font-size="11" fill="#444">',

@@ -79,7 +79,7 @@ class Topology:
     link: NetworkLink = field(default_factory=NetworkLink)
     #: What DISTDBG_ALGO says; the first that fits a call decides.
     overrides: tuple[Override, ...] = ()
-    #: Of `hosts`; made once, since it costs time for every rank.
+    #: Derived of `hosts`; made once, since it costs time for every rank.
     layout: HostLayout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

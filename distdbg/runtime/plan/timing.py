@@ -12,14 +12,18 @@ A rank that dies stays where it is: what comes out then is who waits for whom, a
 from __future__ import annotations
 
 import heapq
+from array import array
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from distdbg.runtime.plan.between.estimate import gate_s
+from distdbg.runtime.plan.link import NetworkLink
 from distdbg.runtime.plan.problem import Problem, Topology
-from distdbg.runtime.plan.schedule import Schedule
-from distdbg.runtime.plan.steps import Plan, StepKind
+from distdbg.runtime.plan.steps import Plan, Step, StepKind
+
+_WAITS = frozenset({StepKind.GATE, StepKind.HOST_GATE, StepKind.SEND, StepKind.RECV})
+
 
 _GATE, _HOST_GATE = int(StepKind.GATE), int(StepKind.HOST_GATE)
 _SEND, _RECV = int(StepKind.SEND), int(StepKind.RECV)
@@ -87,7 +91,7 @@ def time_plans(
     """Run the plans of all ranks."""
     layout = topology.layout
     schedules = [
-        Schedule(
+        _Schedule(
             make(problem_of(rank), topology),
             layout.size,
             len(layout.hosts[layout.host_of(rank)]),
@@ -105,7 +109,7 @@ class _Run:
 
     def __init__(
         self,
-        schedules: Sequence[Schedule],
+        schedules: Sequence[_Schedule],
         topology: Topology,
         troubles: SimulatedFaults,
         keep_passages: bool,
@@ -245,7 +249,7 @@ class _Run:
         there.clear()
 
     def note_waits(self) -> None:
-        """Who has not ended, and for whom it waits."""
+        """Note who has not ended, and for whom it waits."""
         size = self.layout.size
         for rank, (key, since_s) in self.waiting.items():
             self.timing.waits.append(EndlessWait(rank, (key // size,), since_s))
@@ -256,3 +260,63 @@ class _Run:
             missing = tuple(sorted({*crowd} - {rank for rank, _ in there})) if there else ()
             self.timing.waits += [EndlessWait(rank, missing, since_s) for rank, since_s in there]
         self.timing.waits.sort(key=lambda wait: wait.rank)
+
+
+class _Schedule:
+    """The messages and gates of one rank, in order, and its own work before each."""
+
+    __slots__ = ("kinds", "nbytes", "peers", "rest_s", "scratch_nbytes", "work_s")
+
+    def __init__(self, plan: Plan, size: int, here: int, link: NetworkLink) -> None:
+        self.kinds = bytearray()
+        self.peers = array("l")
+        self.nbytes = array("q")
+        self.work_s = array("d")
+        self.scratch_nbytes = plan.scratch_nbytes
+        work_s = 0.0
+        for step in plan.steps:
+            if step.kind in _WAITS:
+                self.kinds.append(step.kind)
+                self.peers.append(step.peer)
+                self.nbytes.append(step.nbytes)
+                self.work_s.append(work_s)
+                work_s = 0.0
+            else:
+                work_s += _work_of_s(step, size, here, link)
+        #: The work after the last of them.
+        self.rest_s = work_s
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def sent(self) -> Iterator[tuple[int, int]]:
+        """(peer, nbytes) of every message that the rank sends."""
+        for kind, peer, nbytes in zip(self.kinds, self.peers, self.nbytes, strict=True):
+            if kind == StepKind.SEND:
+                yield peer, nbytes
+
+    def connections(self) -> int:
+        """With how many ranks of other hosts it exchanges messages."""
+        return len({peer for peer in self.peers if peer >= 0})
+
+
+def _work_of_s(step: Step, size: int, here: int, link: NetworkLink) -> float:
+    """What a rank needs for a step that waits for nobody; `here` ranks are on its host."""
+    match step.kind:
+        case StepKind.SPREAD:
+            return size * step.nbytes * link.copy_byte_s
+        case StepKind.COPY | StepKind.PULL | StepKind.PUSH:
+            return step.nbytes * link.copy_byte_s
+        case StepKind.FOLD_ALL | StepKind.FOLD_TO:
+            return size * step.nbytes * link.fold_byte_s
+        case StepKind.FOLD_HOST:
+            return here * step.nbytes * link.fold_byte_s
+        case StepKind.FOLD_AFTER | StepKind.FOLD_BEFORE:
+            return step.nbytes * link.fold_byte_s
+        case StepKind.EXCHANGE:
+            return step.nbytes * link.copy_byte_s + 2 * link.host_gate_s
+        case StepKind.GATE | StepKind.HOST_GATE | StepKind.SEND | StepKind.RECV:
+            return 0.0
+        case StepKind.DIVIDE:
+            # Nothing but for averages.
+            return 0.0

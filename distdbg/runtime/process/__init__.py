@@ -10,7 +10,6 @@ debuggable     lets debuggers attach, where the job was started with --debuggabl
 debugger_seam  the seam to the debugger, which is above the runtime and loaded only where there is a
                reason to stop
 stack_signal   lets an observer dump this rank's stacks without its help
-exit_calls     notes where the program ends its own process by os._exit or sys.exit
 exit_reason    publishes why a rank leaves, before it does
 uncaught       prints an uncaught exception as one block, in one write
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from distdbg.check.latent import place_above
+from distdbg.check.latent import line_above
 from distdbg.errors import DistError, UsageError, WrongTypeError
 from distdbg.log.logs import get_logger
 from distdbg.record.format import Exit
@@ -62,7 +62,7 @@ def leave_group(group: ProcessGroup) -> None:
 def destroy_world(world: World) -> None:
     """Leave all groups, the newest first, and free what the World holds."""
     try:
-        end_latent(world, "left its groups", place_above(2))
+        end_latent(world, "left its groups", line_above(2))
     finally:  # a warning may be an error, where the program wants it so
         _destroy(world)
 

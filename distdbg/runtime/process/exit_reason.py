@@ -19,18 +19,32 @@ from distdbg.record.error_file import write_error_file
 from distdbg.record.format import Exit
 from distdbg.record.printable import shorten
 from distdbg.runtime.latent_errors.search import end_latent
-from distdbg.runtime.process.exit_calls import note_exit_calls
 from distdbg.runtime.process.uncaught import print_in_blocks
 from distdbg.runtime.recorder.recording import end_recording
 
 if TYPE_CHECKING:
     from distdbg.runtime.process.world import World
 
+import threading
+from types import FrameType
+from typing import Any, NoReturn
+
+from distdbg.ops.sites import skipped_folders
+from distdbg.record.libraries import is_library
+from distdbg.record.writing import write_exit_call
+from distdbg.runtime.process.world import observed
+
+_own_exit = os._exit
+_own_sys_exit = sys.exit
+#: The process whose calls are noted; 0: none yet.
+_noted_pid = 0
+
+
 RETURNED = "returned"
 #: How long the rank that serves the store stays for others that have not left their groups yet.
 LINGER_S: Final = 5.0
-#: Of `RankState::why` in native/core/segment.hpp: one byte ends it.
-_MOST_WHY: Final = 63
+#: Size of `RankState::why` in native/core/segment.hpp; one byte ends it.
+_MAX_WHY: Final = 63
 
 
 class ExitNote:
@@ -51,7 +65,7 @@ class ExitNote:
             return
         error = _uncaught()
         leave(world, error)
-        # Who failed ends at once: its launcher is to know.
+        # A rank that failed ends at once: its launcher is to know.
         if error is None and world.owns_store and world.membership is not None:
             world.membership.end(LINGER_S)
 
@@ -62,7 +76,7 @@ def tell_launcher_of_errors() -> None:
     Never forgotten: many a program destroys its groups on the way out of an exception.
     """
     print_in_blocks()
-    note_exit_calls()
+    _note_exit_calls()
     atexit.unregister(_write_error_file)
     atexit.register(_write_error_file, os.getpid())
 
@@ -99,7 +113,7 @@ def leave(world: World, error: BaseException | None = None, at_once: bool = Fals
 
 def _leave(world: World, error: BaseException | None, at_once: bool) -> None:
     end_recording(world, Exit.RETURNED if error is None else Exit.RAISED, error)
-    why = RETURNED if error is None else shorten(raised(error), _MOST_WHY)
+    why = RETURNED if error is None else shorten(raised(error), _MAX_WHY)
     for group in list(world.groups.values()):
         engine: object = group.engine
         while engine is not None:  # there may be others around the one that can tell
@@ -109,3 +123,69 @@ def _leave(world: World, error: BaseException | None, at_once: bool) -> None:
                     tell(why, at_once)
                 break
             engine = getattr(engine, "inner", None)
+
+
+def _note_exit_calls() -> None:
+    """From here on os._exit and sys.exit say in the record where they were called. Idempotent.
+
+        thread 'beat' called os._exit(75) at beat.py:33 (run); the main thread was at job.py:16 (evaluate)
+
+    It is a finding in the record, written before the process ends. A child that was forked ends as ever.
+    """
+    global _noted_pid
+    _noted_pid = os.getpid()
+    if os._exit is not _exit:
+        os._exit = _exit
+    if sys.exit is not _sys_exit:
+        sys.exit = _sys_exit
+
+
+def _sys_exit(status: Any = None, /) -> NoReturn:
+    """Raise SystemExit, as sys.exit does; in another thread that ends the thread alone."""
+    with suppress(Exception):
+        if threading.current_thread() is threading.main_thread():
+            _note_own(status)
+    _own_sys_exit(status)
+
+
+def _note_own(status: Any) -> None:
+    site = _site(sys._getframe(2))
+    recorder = observed().recorder if os.getpid() == _noted_pid else None
+    if recorder is not None and site:
+        shown = repr(status) if status is None or type(status) in (bool, int) else "..."
+        write_exit_call(recorder, f"called sys.exit({shown})", [site])
+
+
+def _exit(status: int) -> NoReturn:
+    """End the process at once, as os._exit does."""
+    try:
+        _note(status)
+    finally:  # whatever goes wrong with the note
+        _own_exit(status)
+
+
+def _note(status: Any) -> None:
+    if type(status) is not int:
+        return  # it may raise instead
+    recorder = observed().recorder if os.getpid() == _noted_pid else None
+    site = _site(sys._getframe(2))
+    if recorder is None or not site:
+        return
+    thread, main = threading.current_thread(), threading.main_thread()
+    if thread is main:
+        write_exit_call(recorder, f"called os._exit({status!r})", [site])
+        return
+    frames = sys._current_frames()
+    there = _site(frames.get(main.ident or 0))
+    write_exit_call(recorder, f"thread {thread.name!r} called os._exit({status!r})", [site, there])
+
+
+def _site(frame: FrameType | None) -> str:
+    """'/home/me/heartbeat.py:33 (run)': the innermost line of the program; '' without one."""
+    folders = skipped_folders()
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith((*folders, "<")) and not is_library(code.co_filename):
+            return f"{code.co_filename}:{frame.f_lineno} ({code.co_qualname})"
+        frame = frame.f_back
+    return ""

@@ -37,7 +37,7 @@ _FULL_S = 5.0
 #: Set by init_process_group of torch around the one that it finds.
 _OF_TORCH = "_distributed_excepthook"
 #: Hooks that one may have around it.
-_MOST_HOOKS = 6
+_MAX_HOOKS = 6
 
 
 class _Run(NamedTuple):
@@ -131,7 +131,7 @@ def _whole_words() -> Iterator[None]:
 def _beyond_torch() -> TextIO | None:
     """Where torch's hook, which has called this one, would write with "[rank1]: " before each line; None."""
     frame = sys._getframe(1)
-    for _ in range(_MOST_HOOKS):
+    for _ in range(_MAX_HOOKS):
         if frame.f_back is None:
             return None
         frame = frame.f_back
@@ -205,7 +205,7 @@ _STDIN: Final = 0
 
 
 def _make_room_for_files() -> None:
-    """Of a process that ends: raise its own limit, or give up what nobody will read any more.
+    """Raise the limit of open files of a process that ends, or close what nobody will read any more.
 
     One that dies of too many open files cannot open one more for its error file, its record's end, or the
     sources of its traceback.

@@ -30,7 +30,7 @@ _log = get_logger("record")
 
 _RUN_KEY = "run"
 #: More would make files that no reader takes; native code rounds the number.
-_MOST_OPS = 1 << 18
+_MAX_OPS = 1 << 18
 
 
 def start_recording(
@@ -50,7 +50,7 @@ def start_recording(
         raise ConfigError(
             f"the variable DISTDBG_RECORD_OPS='{ring_count}' is not valid; expected 0 or more"
         )
-    ring_count = min(ring_count, _MOST_OPS)
+    ring_count = min(ring_count, _MAX_OPS)
     path, why = folders.place_record(run, rank)
     recorder: Recorder | None = None
     if path is not None:

@@ -29,7 +29,7 @@ API: Final = "opentelemetry.trace"
 Words = tuple[int, int, int, bool]
 
 _NONE: Final[Words] = (0, 0, 0, False)
-_MOST: Final = 2**64 - 1
+_LIMIT: Final = 2**64 - 1
 #: A context that stays is written again after this part of the ring, so that of a record that is read when
 #: all is over, most ops have theirs.
 _REPEATS: Final = 8
@@ -92,9 +92,9 @@ class TraceContext:
     def _words(self, context: object) -> Words:
         found = self._get_span(context).get_span_context()
         trace, span = int(found.trace_id), int(found.span_id)
-        if not (0 < trace < 2**128 and 0 < span <= _MOST):
+        if not (0 < trace < 2**128 and 0 < span <= _LIMIT):
             return _NONE
-        return trace >> 64, trace & _MOST, span, bool(int(found.trace_flags) & 1)
+        return trace >> 64, trace & _LIMIT, span, bool(int(found.trace_flags) & 1)
 
     def _find(self) -> Callable[[], object] | None:
         """The API, if the program has loaded all of it."""

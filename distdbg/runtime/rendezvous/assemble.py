@@ -320,7 +320,7 @@ class JoinRound:
             try:
                 return verdict_from_json(self._read(f"{self._prefix}/verdict", _LOOK_S))
             except DistError:
-                # Who was first may have died before it wrote it down.
+                # The first rank may have died before it wrote it down.
                 dead = self._find_dead() or self._find_gone()
                 if dead is not None:
                     return self._end(self._judge("died", (dead.rank,), 0.0, dead))

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from distdbg.errors import ConfigError
 from distdbg.runtime.rendezvous.process import is_gone
-from distdbg.runtime.rendezvous.spot import private_folder
+from distdbg.runtime.rendezvous.published_store import private_folder
 from distdbg.runtime.rendezvous.verdict import JoinedRank, member_from_json, member_to_json
 
 _SIZE_LIMIT = 4096

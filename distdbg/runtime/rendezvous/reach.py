@@ -21,8 +21,8 @@ from distdbg.errors import (
 )
 from distdbg.record.durations import duration_text
 from distdbg.runtime.process.rank_context import current_context
-from distdbg.runtime.rendezvous import spot
-from distdbg.runtime.rendezvous.resolve import AtAddress, AtFile, AtSpot, JoinPlan
+from distdbg.runtime.rendezvous import published_store
+from distdbg.runtime.rendezvous.resolve import AtAddress, AtFile, AtPublishedAddress, JoinPlan
 
 if TYPE_CHECKING:
     from distdbg.runtime.rendezvous.process import ProcessIdentity
@@ -65,8 +65,8 @@ def reach(
             return _reach_address(meeting, meeting.where, deadline_ns, look)
         case AtFile():
             return _reach_file(meeting, meeting.where)
-        case AtSpot():
-            path = meeting.where.path or spot.spot_path(meeting.where.key)
+        case AtPublishedAddress():
+            path = meeting.where.path or published_store.published_path(meeting.where.key)
             if meeting.rank == 0:
                 return _open_spot(meeting, path, me, deadline_ns)
             return _find_spot(meeting, path, me, deadline_ns, look)
@@ -165,7 +165,7 @@ def _reach_file(meeting: JoinPlan, where: AtFile) -> OpenStore:
 def _open_spot(meeting: JoinPlan, path: str, me: ProcessIdentity, deadline_ns: int) -> OpenStore:
     from distdbg.runtime.store import TCPStore
 
-    former = spot.read_living(path, me)
+    former = published_store.read_if_alive(path, me)
     if former is not None and former.writer != me:
         raise RendezvousError(
             f"rank 0 already exists at {meeting.where}: pid {former.writer.pid} "
@@ -179,12 +179,14 @@ def _open_spot(meeting: JoinPlan, path: str, me: ProcessIdentity, deadline_ns: i
         is_master=True,
         timeout=_left(deadline_ns),
     )
-    published = spot.PublishedStore(
-        host="127.0.0.1", port=store.port, nonce=spot.new_nonce(), writer=me
+    published = published_store.PublishedStore(
+        host="127.0.0.1", port=store.port, nonce=published_store.new_nonce(), writer=me
     )
     store.set(_NONCE_KEY, published.nonce)
-    spot.publish(path, published)
-    return OpenStore(store=store, is_host=True, release=lambda: spot.withdraw(path, published))
+    published_store.publish(path, published)
+    return OpenStore(
+        store=store, is_host=True, release=lambda: published_store.withdraw(path, published)
+    )
 
 
 def _find_spot(
@@ -195,7 +197,7 @@ def _find_spot(
     pause_s = _POLL_S
     trouble = "rank 0 has published no address"
     while time.monotonic_ns() < deadline_ns:
-        published = spot.read_living(path, me)
+        published = published_store.read_if_alive(path, me)
         if published is not None:
             attempt_ns = min(deadline_ns, time.monotonic_ns() + int(_ATTEMPT_S * 1e9))
             try:
@@ -212,7 +214,7 @@ def _find_spot(
     raise _not_reached(meeting, started_ns, trouble)
 
 
-def _connect_spot(published: spot.PublishedStore, deadline_ns: int) -> OpenStore:
+def _connect_spot(published: published_store.PublishedStore, deadline_ns: int) -> OpenStore:
     from distdbg.runtime.store import TCPStore
 
     store = TCPStore(

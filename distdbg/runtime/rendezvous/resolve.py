@@ -1,8 +1,8 @@
 """Decide who this rank is and where the ranks meet, from arguments, URL and environment. Pure.
 
 Three places to meet: a TCPStore at a known address, where rank 0 or the launcher serves it, a file that
-all ranks can lock (FileStore), or a spot on this host: rank 0 opens a TCPStore on any free port and
-publishes the address in a private file. The spot needs no port to be agreed on before, so it is taken
+all ranks can lock (FileStore), or a place on this host: rank 0 opens a TCPStore on any free port and
+publishes the address in a private file. That needs no port to be agreed on before, so it is taken
 whenever all ranks are on one host and nobody named an address.
 """
 
@@ -52,7 +52,7 @@ class AtFile:
 
 
 @dataclass(frozen=True, slots=True)
-class AtSpot:
+class AtPublishedAddress:
     """Rank 0 publishes a port in a file of this host that only this user can read."""
 
     key: str
@@ -64,7 +64,7 @@ class AtSpot:
         return f"local://{self.path}" if self.path else f"this host ({self.key})"
 
 
-Where = AtAddress | AtFile | AtSpot
+Where = AtAddress | AtFile | AtPublishedAddress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,9 +190,9 @@ def _where_env(
         raise ConfigError("TORCHELASTIC_USE_AGENT_STORE is set but not RANK and WORLD_SIZE")
     job = place.job or f"{place.launcher} {launcher_process}"
     if place.is_one_host and not port:
-        return AtSpot(job)
+        return AtPublishedAddress(job)
     if place.is_one_host and is_port_taken:
-        return AtSpot(job)
+        return AtPublishedAddress(job)
     first_host = address or (place.hosts[0] if place.hosts else "")
     if not first_host:
         raise ConfigError(
@@ -272,7 +272,7 @@ def _where(parts: SplitResult, url: str) -> Where:
             raise UsageError(
                 f"{url!r} does not name a file", hint=f"write {parts.scheme}:///path/of/a/file"
             )
-        return AtFile(path) if parts.scheme == "file" else AtSpot(path, path)
+        return AtFile(path) if parts.scheme == "file" else AtPublishedAddress(path, path)
     raise UsageError(
         f"{url!r} is not a place where ranks can meet: unknown scheme {parts.scheme!r}",
         hint="use env://, tcp://host:port, file:///path, or register_rendezvous_handler",

@@ -51,7 +51,7 @@ class RendezvousVerdict:
     plan: Mapping[int, str] = field(default_factory=dict)
     """Where missing ranks were expected, as far as known: rank to host."""
     lost: tuple[JoinedRank, ...] = ()
-    """Who died before it had announced itself."""
+    """Processes that died before they had announced themselves."""
 
     @property
     def joined(self) -> list[int]:

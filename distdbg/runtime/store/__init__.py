@@ -4,12 +4,11 @@ base        Store, and everything that follows from its primitives
 table       the contents of an in-memory store, pure
 hash        HashStore: threads of one process
 prefix      PrefixStore: a part of another store
-tcp         TCPStore: one rank serves; tcp_errors.py what users are told when that fails
-server      the servers of this process; listen.py their ports, and who else holds one
-file        FileStore: a shared file; log_file.py the open file
-file_log    its bytes; file_users.py its users, and when it is stale; both pure
+tcp         TCPStore: one rank serves
+server      the servers of this process
+file        FileStore: a shared file
+file_log    the bytes of that file; pure
 timeouts    timeouts and deadlines
-file_users  who uses a FileStore's file, and whether what lies there was left by a run that is over
 holder      names the process that holds a TCP port of this host, for error messages
 listen      the listening socket of a TCPStore server
 log_file    the open file of a FileStore, replayed; locking, writing, and coming and going

@@ -22,7 +22,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _LISTENING = "0A"
 _COMMAND_LENGTH = 80
-_MOST_NAMED = 4
+_MAX_NAMED = 4
 #: For a name in an error message.
 _LOOKUP_S = 1.0
 
@@ -47,8 +47,8 @@ def holder_of(port: int, address: str | None = None) -> str:
     found = _processes({entry.inode for entry in sockets})
     if found:
         names = [_describe(pid, command) for pid, command in found]
-        more = len(names) - _MOST_NAMED
-        return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        more = len(names) - _MAX_NAMED
+        return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
     if sockets:
         users = sorted({_user_name(entry.uid) for entry in sockets})
         return f"a process of user {', '.join(users)} that cannot be seen from here"

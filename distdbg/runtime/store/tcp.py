@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import Protocol, Self
 
 from distdbg.control.clock import FREE_CLOCK
-from distdbg.control.tokens import derive_token
+from distdbg.control.served import derive_token
 from distdbg.control.words import to_error
 from distdbg.errors import (
     DistStoreError,
@@ -181,7 +181,7 @@ class TCPStore(Store):
             raise
 
     def refused(self) -> tuple[int, str]:
-        """Of the server of this store: how many clients did not know the token, and who was last."""
+        """How many clients of this store's server did not know the token, and who was last."""
         return (0, "") if self._server is None else self._server.refused()
 
     def why_refused(self) -> str:

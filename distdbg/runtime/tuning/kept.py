@@ -42,7 +42,7 @@ class Machine:
 
     @property
     def file_name(self) -> str:
-        """Of its file; differs where anything does."""
+        """The name of the machine's file; it differs where anything does."""
         return f"tuned-{hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:16]}.json"
 
 
@@ -143,7 +143,7 @@ def _from_plain(plain: object, path: Path) -> KeptProfile:
 
 @cache
 def _cpu_model() -> str:
-    """Of the first core, with the numbers that tell machines of one name apart."""
+    """Read the model of the first core, with the numbers that tell machines of one name apart."""
     wanted = ("vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CPU part")
     facts = []
     called = ""

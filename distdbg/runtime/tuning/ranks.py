@@ -275,7 +275,7 @@ class _Rank:
         variant.group.run(code, inputs, outputs, _LIMIT_NS, call, variant.make, 0)
 
     def _array(self, name: str, nbytes: int) -> Any:
-        """Of the one of that name, which grows; in large pages from where NumPy has them."""
+        """Return the array of that name, which grows; in large pages from where NumPy has them."""
         if name not in self._memory or len(self._memory[name]) < nbytes:
             memory = mmap.mmap(-1, -(-nbytes >> 21) << 21 if nbytes >= 2 << 20 else nbytes)
             if nbytes >= 4 << 20:

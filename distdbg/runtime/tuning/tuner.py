@@ -10,21 +10,25 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from distdbg.native import Group
 from distdbg.runtime.rendezvous.state_folder import make_private_folder, state_folders
 from distdbg.runtime.tuning.background import LOCK
-from distdbg.runtime.tuning.busy import is_disturbing, others_since, read_usage
 from distdbg.runtime.tuning.choose import choose_profile
 from distdbg.runtime.tuning.current import is_off
 from distdbg.runtime.tuning.kept import KeptProfile, Machine, read_kept, write_kept
 from distdbg.runtime.tuning.ranks import Times, time_trials
 from distdbg.runtime.tuning.trials import trials_for
+
+#: What a calm machine's own affairs may take.
+_CALM_CORES = 0.35
+
 
 #: Together under half a second, with what it takes to begin and end; a trial that has begun is ended.
 PAIR_S, CROWD_S = 0.22, 0.14
@@ -42,7 +46,7 @@ def tune(
     The caller must have no other threads.
     """
     began = time.monotonic()
-    usage = read_usage()
+    usage = _read_usage()
     machine = Machine.here()
 
     def run(ranks: int, budget_s: float) -> Times:
@@ -57,7 +61,7 @@ def tune(
         for trial, of in found.items()
     }
     took_s = time.monotonic() - began
-    others = others_since(usage)
+    others = _others_since(usage)
     at = time.strftime("%Y-%m-%d %H:%M")
     kept = KeptProfile(
         machine, profile, times, took_s, at, is_disturbed=is_disturbing(others, CROWD)
@@ -99,6 +103,43 @@ def _turn() -> Iterator[bool]:
             os.close(fd)
         return
     yield False  # there is no place to keep it either
+
+
+@dataclass(frozen=True, slots=True)
+class _CpuUsage:
+    """Seconds of all cores so far: of everybody, and of this process and those it has waited for."""
+
+    at_s: float
+    everybody_s: float
+    own_s: float
+
+
+def _read_usage() -> _CpuUsage:
+    """Now; where the kernel tells nothing, nobody uses anything."""
+    try:
+        with open("/proc/stat") as file:
+            words = file.readline().split()
+        # user, nice, system; then irq, softirq and steal.
+        ticks = sum(int(words[at]) for at in (1, 2, 3, 6, 7, 8))
+    except (OSError, ValueError, IndexError):
+        ticks = 0
+    own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    own_s = sum(each.ru_utime + each.ru_stime for each in own)
+    return _CpuUsage(time.monotonic(), ticks / os.sysconf("SC_CLK_TCK"), own_s)
+
+
+def _others_since(before: _CpuUsage) -> float:
+    """Cores that others have used since then."""
+    now = _read_usage()
+    took_s = max(now.at_s - before.at_s, 1e-3)
+    used_s = (now.everybody_s - before.everybody_s) - (now.own_s - before.own_s)
+    return max(0.0, used_s / took_s)
+
+
+def is_disturbing(others: float, ranks: int, cores: int | None = None) -> bool:
+    """Whether so many cores of others took something from so many ranks."""
+    cores = cores or len(os.sched_getaffinity(0))  # those of a container, not of its host
+    return others > max(_CALM_CORES, cores - ranks)
 
 
 if __name__ == "__main__":

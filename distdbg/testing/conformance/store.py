@@ -198,7 +198,7 @@ class StoreConformance:
             store.wait(["missing1", "there", "missing2"], _SHORT)
         assert time.monotonic() - begin >= _SHORT.total_seconds()
         assert isinstance(caught[0], DistStoreError)
-        # Of a PrefixStore the whole keys are named.
+        # A PrefixStore names the whole keys.
         names = [key.rpartition("/")[2] for key in caught[0].keys]
         assert names == ["missing1", "missing2"]
         assert "'there'" not in str(caught[0])

@@ -13,14 +13,11 @@ from typing import Any
 import torch.distributed as torch_dist
 
 from distdbg.errors import UsageError
-from distdbg.ops.call import ANY_SOURCE
-from distdbg.runtime.api import calls
 from distdbg.runtime.api.options import seconds_or_none
 from distdbg.runtime.groups.coalesced import Collector, start_all
 from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.runtime.process.destroy import leave_group
 from distdbg.torch_bridge.backend.collectives import Collectives
-from distdbg.torch_bridge.backend.tensors import only
 from distdbg.torch_bridge.backend.work import DistdbgWork, DoneWork
 
 Tensor = Any
@@ -40,8 +37,8 @@ class DistdbgProcessGroup(Collectives):
         super().__init__(group.rank(), group.size())
         self.group = group
         self._store = store
-        self._group_rank = group.rank()
-        self._group_size = group.size()
+        self._rank = group.rank()
+        self._size = group.size()
         self._name = group.group_name
         self._desc = group.group_desc
         self._done = DoneWork()
@@ -60,19 +57,19 @@ class DistdbgProcessGroup(Collectives):
 
     def rank(self) -> int:
         """Return this rank's number in the group."""
-        return self._group_rank
+        return self._rank
 
     def size(self) -> int:
         """Return how many ranks the group has."""
-        return self._group_size
+        return self._size
 
     def getRank(self) -> int:
         """Return this rank's number in the group, to C++."""
-        return self._group_rank
+        return self._rank
 
     def getSize(self) -> int:
         """Return how many ranks the group has, to C++."""
-        return self._group_size
+        return self._size
 
     def setGroupName(self, name: str) -> None:
         """Take the name by which C++ finds the group."""
@@ -106,21 +103,7 @@ class DistdbgProcessGroup(Collectives):
 
     # ---------------------------------------------------------------------- point to point
 
-    def send(self, tensors: Sequence[Tensor], dstRank: int, tag: int = 0) -> Work:
-        """Send to group rank dstRank."""
-        call = calls.send(self._group_size, only(tensors, "send"), dstRank, tag)
-        return DistdbgWork(self.group.run(call, True))
-
-    def recv(self, tensors: Sequence[Tensor], srcRank: int, tag: int = 0) -> Work:
-        """Receive from group rank srcRank."""
-        call = calls.recv(self._group_size, only(tensors, "recv"), srcRank, tag)
-        return DistdbgWork(self.group.run(call, True))
-
-    def recv_anysource(self, tensors: Sequence[Tensor], tag: int = 0) -> Work:
-        """Receive from whoever sends with this tag; the Work knows from whom."""
-        return self.recv(tensors, ANY_SOURCE, tag)
-
-    recvAnysource = recv_anysource
+    recvAnysource = Collectives.recv_anysource
 
     # -------------------------------------------------------------------------- coalescing
 
@@ -173,7 +156,7 @@ class DistdbgProcessGroup(Collectives):
         device_types: Sequence[object] | None = None,
     ) -> DistdbgProcessGroup | None:
         """Make a group of some group ranks of this one; exactly these ranks get it."""
-        if self._group_rank not in ranks:
+        if self._rank not in ranks:
             return None
         made = self.group.split_group(ranks, timeout, None, group_name, group_desc)
         return self._keep(made, made.group_name)

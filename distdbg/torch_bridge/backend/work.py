@@ -22,7 +22,7 @@ from distdbg.runtime.handles.work import Work
 #: Up to torch 2.6 its C++ does not keep what is Python's of a Work, and would wait for ever: so it is kept
 #: here until it was waited for, or its future asked for, or so many came after it. None: torch keeps it.
 _kept: OrderedDict[int, Any] | None = OrderedDict() if torch.__version__ < (2, 7) else None
-_MOST_KEPT = 1024
+_MAX_KEPT = 1024
 
 _Base: Any = torch_dist.Work
 _init = _Base.__init__
@@ -137,7 +137,7 @@ class DoneWork(_Base):
 def _keep(work: Any) -> None:
     if _kept is not None:
         _kept[id(work)] = work
-        if len(_kept) > _MOST_KEPT:
+        if len(_kept) > _MAX_KEPT:
             _kept.popitem(last=False)
 
 

@@ -37,7 +37,7 @@ class Output:
 class ForwardPass:
     """Called from these lines."""
 
-    #: Of all frames: the same for two calls from the same lines.
+    #: Lines of all frames: the same for two calls from the same lines.
     lines: tuple[int, ...]
     #: The program's own: its code, and the place in it.
     site: tuple[CodeType, int] | None
@@ -58,7 +58,7 @@ class ForwardPass:
 
 
 class Forwards:
-    """Of one model, those with synchronization."""
+    """The forward passes with synchronization of one model."""
 
     def __init__(self) -> None:
         self._passes: list[ForwardPass] = []

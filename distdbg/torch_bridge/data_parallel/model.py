@@ -54,7 +54,7 @@ def states_of(module: Any, ignored: set[str], with_buffers: bool) -> dict[str, A
 
 
 def described(module: Any, ignored: set[str], with_buffers: bool) -> tuple[tuple[str, str], ...]:
-    """Of all that ranks must have alike: its name, and its form in words."""
+    """Describe all that ranks must have alike: its name, and its form in words."""
     found = [
         (name, _form(value) if value.requires_grad else f"{_form(value)} without gradient")
         for name, value in module.named_parameters()

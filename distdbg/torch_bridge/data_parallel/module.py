@@ -175,7 +175,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         """Make a reducer, and have autograd tell of the gradients; no other rank is needed."""
         #: Whether a forward pass with synchronization waits for its backward pass.
         self._is_armed = False
-        #: Of the backward pass that runs; autograd owns it, so it is gone when that has raised.
+        #: The backward pass that runs; autograd owns it, so it is gone when that has raised.
         self._pass: weakref.ref[BackwardPass] | None = None
         self._backward_span: span | None = None
         self._forwards = Forwards()

@@ -11,7 +11,7 @@ from distdbg.runtime.api.collectives import broadcast
 from distdbg.runtime.groups.group import ProcessGroup
 
 #: More is not copied into one tensor; torch's number.
-_MOST_NBYTES = 250 << 20
+_MAX_NBYTES = 250 << 20
 
 
 def broadcast_states(group: ProcessGroup, tensors: Sequence[Any], root: int = 0) -> None:
@@ -27,7 +27,7 @@ def _parts(tensors: Sequence[Any]) -> list[list[Any]]:
     parts: list[list[Any]] = []
     for tensor in tensors:
         key, nbytes = tensor.dtype, tensor.numel() * tensor.element_size()
-        if key in open_parts and sizes[key] + nbytes > _MOST_NBYTES:
+        if key in open_parts and sizes[key] + nbytes > _MAX_NBYTES:
             del open_parts[key]
         if key not in open_parts:
             open_parts[key], sizes[key] = [], 0

@@ -89,6 +89,8 @@ _WORDS: dict[str, ReduceOp] = {
     "bxor": ReduceOp.BXOR,
 }
 
+#: Torch's number of the op by the word.
+WORD_CODES: dict[str, int] = {word: op.code for word, op in _WORDS.items()}
 
 _CONTENTS = (1 << 40) - 1
 

@@ -30,7 +30,7 @@ from distdbg.ops.reduce_op import ReduceOp
 from distdbg.ops.sites import skip_folder
 from distdbg.runtime.process.world import use
 from distdbg.torch_bridge.tap.callers import is_async_call
-from distdbg.torch_bridge.tap.calls import MAKERS, TapCall, reduce_op
+from distdbg.torch_bridge.tap.calls import MAKERS, WORD_CODES, TapCall, reduce_op
 from distdbg.torch_bridge.tap.groups import TappedGroup, TappedGroups
 from distdbg.torch_bridge.tap.in_flight import InFlight
 from distdbg.torch_bridge.tap.lane import LaneOp
@@ -225,26 +225,25 @@ class Tap:
         def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
             lane = lanes.get(unbox(args[1]))
             tensors, raw = args[0], keys.raw_repr()
-            if (
-                lane is None
-                or len(tensors) != 1
-                or kwargs
-                or raw & look_closer
-                or stash.op is not None
-            ):
+            if lane is None or len(tensors) != 1 or kwargs or raw & look_closer:
+                return long(keys, *args, **kwargs)
+            # None: DDP's own, which sums. A functional collective's is a word, others are objects of torch's.
+            op = stash.op
+            code = 0 if op is None else WORD_CODES.get(op) if type(op) is str else None
+            if code is None:
                 return long(keys, *args, **kwargs)
             tensor = tensors[0]
-            comm = bucket_of(lane.name, tensor.numel()) if armed else ""
+            comm = bucket_of(lane.name, tensor.numel()) if armed and op is None else ""
             look: Any
             if comm and tensor.dim() == 1:  # a bucket, which is known by less
                 look = (comm, tensor.numel(), tensor.dtype, tensor.device)
             else:
                 try:
-                    look = ("ar", 0, tensor.shape, tensor.dtype, tensor.device, tensor.stride(),
+                    look = ("ar", code, tensor.shape, tensor.dtype, tensor.device, tensor.stride(),
                             type(tensor))  # fmt: skip
                 except RuntimeError:
                     return dispatch_long(lane, comm, keys, args)
-            known = lane.find(look) or know(lane, look, (tensor,), 0)
+            known = lane.find(look) or know(lane, look, (tensor,), code)
             if known is None:
                 return dispatch_long(lane, comm, keys, args)
             rest = below.get(raw)
@@ -473,7 +472,6 @@ def _ends_shortly(op: LaneOp, work: Any, real: Callable[..., Any], args: Any, kw
                 lane.recorder.end_wait(place)
     except RuntimeError:
         return False
-    op.op.ended()
-    if not lane.ops.are_all_well():
+    if not lane.ops.end(op.op):
         lane.raise_trouble()
     return True

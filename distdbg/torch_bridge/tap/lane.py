@@ -185,6 +185,8 @@ class FastLane:
         self.ops = TappedOps(self.recorder, recorded.group_number, native, page)
         #: Starts an op: see native/bindings/tap_py.cpp.
         self.launch: Callable[..., Any] = self.ops.launch
+        self._own_launch = self.launch  # kept: it is known by its place in memory
+        self.ops.set_own_launch(self._own_launch)
         #: Which op of an FSDP unit is expected, see foreseen.py.
         self.foreseen = Foreseen()
         self._known: dict[object, KnownLook] = {}

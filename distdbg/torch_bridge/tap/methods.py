@@ -14,13 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, wraps
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from distdbg.native import NotedOp
+from distdbg.native import NotedOption, ShortWay, TorchKeys
 from distdbg.ops.call import Kind
 from distdbg.ops.reduce_op import RedOpType, ReduceOp
-from distdbg.runtime.backends.checked.checked_engine import DETAIL
 from distdbg.torch_bridge.tap.callers import is_async_call
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.lane import FastLane, KnownLook
@@ -48,8 +46,6 @@ class ShortMethods:
             for name in ("AllreduceOptions", "BroadcastOptions", "AllgatherOptions",
                          "ReduceScatterOptions", "BarrierOptions")
         }  # fmt: skip
-        #: What options say that have no limit.
-        self._no_limit = c10d.AllreduceOptions().timeout
         self._plain = (torch.Tensor, torch.nn.Parameter)
 
     def install(self) -> None:
@@ -73,38 +69,16 @@ class ShortMethods:
 
     # ------------------------------------------------------------------------------- the way
 
-    def _passer(self) -> Callable[..., Any]:
-        """What carries an op through torch without our kernels; NotImplemented: the long way."""
-        torch, key = self._torch, self._key
-        is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
-        exclude = torch._C._dispatch_tls_set_dispatch_key_excluded
-        no_limit = self._no_limit
+    def _way(self, options: Any) -> ShortWay:
+        """What carries ops with these options through torch without our kernels."""
+        no_limit = options().timeout
+        timeout = _noting(options, "timeout")
 
-        def go(
-            lane: FastLane,
-            known: KnownLook,
-            is_async: bool,
-            limit: Any,
-            real: Method,
-            *arguments: Any,
-        ) -> Any:
-            limit_ns = -1 if limit == no_limit else int(limit.total_seconds() * 1e9)
-            checked, is_foreseen = lane.checked, False
-            if checked is not None and checked.level == DETAIL:
-                is_foreseen = lane.foreseen.is_next(known, lane.recorder.comm)
-            if is_excluded(key):  # by somebody else, whose it stays
-                return lane.launch(
-                    lane, known, is_async, limit_ns, False, "", real, arguments, is_foreseen
-                )
-            exclude(key, True)
-            try:
-                return lane.launch(
-                    lane, known, is_async, limit_ns, False, "", real, arguments, is_foreseen
-                )
-            finally:
-                exclude(key, False)
+        def limit_ns(opts: Any) -> int:
+            limit = opts.timeout
+            return -1 if limit == no_limit else int(limit.total_seconds() * 1e9)
 
-        return go
+        return ShortWay(self._key, _async_of(options), timeout, limit_ns)
 
     def knower(self, name: str, kind: Kind, takes: int) -> Callable[..., KnownLook | None]:
         """What looks at an op for the first time; None: it has no short way."""
@@ -132,10 +106,9 @@ class ShortMethods:
 
     def _allreduce(self, real: Method, long: Method) -> Method:
         lanes, options = self._groups.lanes, self._options["AllreduceOptions"]
-        is_async = _async_of(options)
-        depth = self._torch._C._len_torch_dispatch_stack
-        go, know = self._passer(), self.knower("all_reduce", Kind.ALL_REDUCE, 1)
-        code_of = _noting(options).code_of
+        way = self._way(options)
+        go, is_traced, know = way.go, way.is_traced, self.knower("all_reduce", Kind.ALL_REDUCE, 1)
+        code_of = _noting(options, "reduceOp").code_of
 
         @wraps(real)
         def allreduce(self: Any, tensors: Any, opts: Any = None, *more: Any, **named: Any) -> Any:
@@ -145,7 +118,7 @@ class ShortMethods:
                 or type(opts) is not options
                 or type(tensors) is not list
                 or len(tensors) != 1
-                or depth()
+                or is_traced()
             ):
                 return long(self, tensors, *_given(opts), *more, **named)
             tensor = tensors[0]
@@ -157,7 +130,7 @@ class ShortMethods:
                 return long(self, tensors, opts)
             known = lane.find(key) or know(lane, key, (tensor,), code)
             if known is not None:
-                work = go(lane, known, is_async(opts), opts.timeout, real, self, tensors, opts)
+                work = go(lane, known, opts, real, (self, tensors, opts))
                 if work is not NotImplemented:
                     return work
             return long(self, tensors, opts)
@@ -166,9 +139,8 @@ class ShortMethods:
 
     def _broadcast(self, real: Method, long: Method) -> Method:
         lanes, options = self._groups.lanes, self._options["BroadcastOptions"]
-        is_async = _async_of(options)
-        depth = self._torch._C._len_torch_dispatch_stack
-        go, know = self._passer(), self.knower("broadcast", Kind.BROADCAST, 1)
+        way = self._way(options)
+        go, is_traced, know = way.go, way.is_traced, self.knower("broadcast", Kind.BROADCAST, 1)
 
         @wraps(real)
         def broadcast(self: Any, tensors: Any, opts: Any = None, *more: Any, **named: Any) -> Any:
@@ -178,7 +150,7 @@ class ShortMethods:
                 or type(opts) is not options
                 or type(tensors) is not list
                 or len(tensors) != 1
-                or depth()
+                or is_traced()
             ):
                 return long(self, tensors, *_given(opts), *more, **named)
             tensor, root = tensors[0], opts.rootRank
@@ -189,7 +161,7 @@ class ShortMethods:
                 return long(self, tensors, opts)
             known = lane.find(key) or know(lane, key, (tensor,), -1, root)
             if known is not None:
-                work = go(lane, known, is_async(opts), opts.timeout, real, self, tensors, opts)
+                work = go(lane, known, opts, real, (self, tensors, opts))
                 if work is not NotImplemented:
                     return work
             return long(self, tensors, opts)
@@ -209,11 +181,10 @@ class ShortMethods:
     def _of_two(self, real: Method, long: Method, name: str, kind: Kind, of_options: str) -> Method:
         """An op from one tensor into another."""
         lanes, options = self._groups.lanes, self._options[of_options]
-        is_async = _async_of(options)
-        depth = self._torch._C._len_torch_dispatch_stack
-        go, know = self._passer(), self.knower(name, kind, 2)
+        way = self._way(options)
+        go, is_traced, know = way.go, way.is_traced, self.knower(name, kind, 2)
         reduces = kind is Kind.REDUCE_SCATTER
-        code_of = _noting(options).code_of if reduces else None
+        code_of = _noting(options, "reduceOp").code_of if reduces else None
         note_change = _note_change(self._torch)
 
         @wraps(real)
@@ -221,7 +192,7 @@ class ShortMethods:
             self: Any, output: Any, input: Any, opts: Any = None, *more: Any, **named: Any
         ) -> Any:
             lane = lanes.get(self)
-            if lane is None or type(opts) is not options or depth():
+            if lane is None or type(opts) is not options or is_traced():
                 return long(self, output, input, *_given(opts), *more, **named)
             code = -1 if code_of is None else code_of(opts)
             try:
@@ -232,9 +203,7 @@ class ShortMethods:
                 return long(self, output, input, opts)
             known = lane.find(key) or know(lane, key, (input, output), code)
             if known is not None:
-                work = go(
-                    lane, known, is_async(opts), opts.timeout, real, self, output, input, opts
-                )
+                work = go(lane, known, opts, real, (self, output, input, opts))
                 if work is not NotImplemented:
                     if lane.copies and not reduces:
                         note_change(output)
@@ -245,18 +214,17 @@ class ShortMethods:
 
     def _barrier(self, real: Method, long: Method) -> Method:
         lanes, options = self._groups.lanes, self._options["BarrierOptions"]
-        is_async = _async_of(options)
-        depth = self._torch._C._len_torch_dispatch_stack
-        go, know = self._passer(), self.knower("barrier", Kind.BARRIER, 1)
+        way = self._way(options)
+        go, is_traced, know = way.go, way.is_traced, self.knower("barrier", Kind.BARRIER, 1)
 
         @wraps(real)
         def barrier(self: Any, opts: Any = None, *more: Any, **named: Any) -> Any:
             lane = lanes.get(self)
-            if lane is None or type(opts) is not options or depth():
+            if lane is None or type(opts) is not options or is_traced():
                 return long(self, *_given(opts), *more, **named)
             known = lane.find("barrier") or know(lane, "barrier", (), -1)
             if known is not None:
-                work = go(lane, known, is_async(opts), opts.timeout, real, self, opts)
+                work = go(lane, known, opts, real, (self, opts))
                 if work is not NotImplemented:
                     return work
             return long(self, opts)
@@ -265,8 +233,7 @@ class ShortMethods:
 
     def _message(self, kind: Kind) -> Callable[[Method, Method], Method]:
         groups, lanes, key_off = self._groups, self._groups.lanes, self._key
-        depth = self._torch._C._len_torch_dispatch_stack
-        is_excluded = self._torch._C._dispatch_tls_is_dispatch_key_excluded
+        keys = TorchKeys(key_off)
         exclude = self._torch._C._dispatch_tls_set_dispatch_key_excluded
         plain = self._plain
 
@@ -286,8 +253,7 @@ class ShortMethods:
                     or type(tensors) is not list
                     or len(tensors) != 1
                     or type(tensors[0]) not in plain
-                    or depth()
-                    or is_excluded(key_off)
+                    or keys.are_in_use
                 ):
                     return long(self, tensors, peer, tag)
                 tensor = tensors[0]
@@ -324,19 +290,20 @@ def _given(opts: Any) -> tuple[Any, ...]:
     return () if opts is None else (opts,)
 
 
-def _async_of(options: Any) -> Callable[[Any], bool]:
+def _async_of(options: Any) -> NotedOption | Callable[[Any], bool]:
     """Tells of options whether nobody waits for the op at once."""
     if hasattr(options, "asyncOp"):
-        return attrgetter("asyncOp")
+        return _noting(options, "asyncOp", is_flag=True)
     return lambda opts: is_async_call()
 
 
-def _noting(options: Any) -> NotedOp:
-    """Knows the reduce op of the options that were filled in last; to read it there takes 1 us."""
-    found = vars(options)["reduceOp"]
-    if type(found) is not NotedOp:
-        found = options.reduceOp = NotedOp(found)
-    noted: NotedOp = found
+def _noting(options: Any, name: str, is_flag: bool = False) -> NotedOption:
+    """Knows this field of the options that were filled in last; to read it there takes up to 1 us."""
+    found = vars(options)[name]
+    if type(found) is not NotedOption:
+        found = NotedOption(found, is_flag)
+        setattr(options, name, found)
+    noted: NotedOption = found
     return noted
 
 

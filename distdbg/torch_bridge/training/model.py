@@ -25,7 +25,7 @@ from typing import Any
 from distdbg.runtime.parallel.reducer.names import bucket_name
 
 #: Buckets that hold more than this are not copied to be looked at.
-_MOST_COPIED_NBYTES = 64 << 20
+_MAX_COPIED_NBYTES = 64 << 20
 
 _gradient_of = attrgetter("grad")
 _is_none = partial(is_, None)
@@ -44,7 +44,7 @@ class DdpBucket:
         self.is_first = is_first
         #: The one after it.
         self.next: DdpBucket | None = None
-        #: Of its ops, as whoever watches has filled it in (tap/reducing.py).
+        #: What tap/reducing.py has filled in about its ops.
         self.known: Any = None
 
 
@@ -181,7 +181,7 @@ class Model:
 
     def _look(self, ddp: Any) -> None:
         nbytes = sum(one.numel() * one.element_size() for one in self._parameters)
-        found = self._copied(ddp) if nbytes <= _MOST_COPIED_NBYTES else self._logged(ddp)
+        found = self._copied(ddp) if nbytes <= _MAX_COPIED_NBYTES else self._logged(ddp)
         if sorted(i for each in found for i in each) == list(range(len(self._parameters))):
             self._set_buckets(found)
 

@@ -19,7 +19,7 @@ class TrainingSteps:
 
     def __init__(self) -> None:
         self.done = 0
-        #: Of backward passes and of what is between them, how many have begun: odd in a backward pass.
+        #: How many backward passes and times between them have begun: odd in a backward pass.
         self.phase = 0
         self._has_gradients = False
         self._depth = 0

@@ -24,13 +24,11 @@ from distdbg.tui.verdict import (
 from distdbg.tui.view import SheetPage
 from distdbg.view.snapshot import OpKey, Snapshot
 
-_MOST_FACTS: Final = 400
-_MOST_EDGES: Final = 400
+_MAX_FACTS: Final = 400
+_MAX_EDGES: Final = 400
 
 
 class FindingPage(SheetPage):
-    """One finding in full."""
-
     def __init__(self, target: FindingTarget) -> None:
         super().__init__()
         self._target = target
@@ -69,18 +67,18 @@ class FindingPage(SheetPage):
         if evidence:
             yield line("")
             yield title("evidence")
-            for fact in evidence[:_MOST_FACTS]:
+            for fact in evidence[:_MAX_FACTS]:
                 yield line("  ", evidence_words(fact), key=_of_fact(fact), hang=4)
-            if len(evidence) > _MOST_FACTS:
-                yield line(Cell(f"  ... {len(evidence) - _MOST_FACTS} more", Tone.MUTED))
+            if len(evidence) > _MAX_FACTS:
+                yield line(Cell(f"  ... {len(evidence) - _MAX_FACTS} more", Tone.MUTED))
         edges = finding.edges
         if edges:
             yield line("")
             yield title("who waits for whom")
-            for edge in edges[:_MOST_EDGES]:
+            for edge in edges[:_MAX_EDGES]:
                 yield line("  ", edge_words(edge), key=RankTarget(edge.rank), hang=4)
-            if len(edges) > _MOST_EDGES:
-                more = f"  ... {len(edges) - _MOST_EDGES} more; the view waits folds them"
+            if len(edges) > _MAX_EDGES:
+                more = f"  ... {len(edges) - _MAX_EDGES} more; the view waits folds them"
                 yield line(Cell(more, Tone.MUTED))
         if finding.numbers:
             yield line("")

@@ -21,7 +21,7 @@ from distdbg.view.snapshot import Arrival, OpDetail, OpKey, Snapshot
 
 _EVERY_S: Final = 1.0
 _FINE: Final = frozenset(("ok", "in flight", ""))
-_MOST_SAID: Final = 4
+_MAX_SAID: Final = 4
 
 
 class OpPage(TablePage):
@@ -173,10 +173,10 @@ class OpPage(TablePage):
             text += f"\nthe first was rank {first.rank}; the last, rank {last.rank}, "
             text += f"called it {span(late)} later"
         says = [said for said in detail.says if not said.endswith(" not called it")]
-        for said in says[:_MOST_SAID]:
+        for said in says[:_MAX_SAID]:
             text += Content.styled(f"\n{one_line(said)}", "$text-warning")
-        if len(says) > _MOST_SAID:
-            text += Content.styled(f"\n... {len(says) - _MOST_SAID} more", "$text-muted")
+        if len(says) > _MAX_SAID:
+            text += Content.styled(f"\n... {len(says) - _MAX_SAID} more", "$text-muted")
         return text
 
     def on_row_table_moved(self, message: RowTable.Moved) -> None:
@@ -203,11 +203,11 @@ def error_lines(text: str) -> list[str]:
     except (ValueError, RecursionError):
         facts = None
     if not isinstance(facts, dict):
-        return [one_line(part) for part in text.split("\n")[:_MOST_SAID]]
+        return [one_line(part) for part in text.split("\n")[:_MAX_SAID]]
     kind, what, details = facts.get("type"), facts.get("what"), facts.get("details")
     rest = details if isinstance(details, list) else []
     first = f"{kind}: {what}" if kind else str(what or text)
-    return [one_line(first), *(f"  {one_line(str(one))}" for one in rest[: _MOST_SAID - 1])]
+    return [one_line(first), *(f"  {one_line(str(one))}" for one in rest[: _MAX_SAID - 1])]
 
 
 def _most(texts: Sequence[str]) -> str:

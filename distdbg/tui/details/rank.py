@@ -21,8 +21,6 @@ _NAMES: Final = 13
 
 
 class RankPage(SheetPage):
-    """One rank, closely."""
-
     topics: ClassVar[frozenset[Topic]] = frozenset({Topic.GROUPS})
     BINDINGS: ClassVar[list[BindingType]] = [Binding("s", "stacks", "stacks", tooltip="its stacks")]
 

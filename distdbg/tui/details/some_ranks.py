@@ -15,8 +15,6 @@ from distdbg.view.snapshot import Snapshot
 
 
 class SomeRanksPage(RanksView):
-    """These ranks."""
-
     folds: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "stacks", "stacks", tooltip="stacks of these ranks")

@@ -15,8 +15,8 @@ from distdbg.record.rank_state import RankState
 from distdbg.tui.cells import is_fault
 from distdbg.tui.recording.reader import Recording, read_entry, read_recording
 from distdbg.tui.recording.written import apply, read_bar_line, read_log_line
-from distdbg.tui.replayed import ReplayMark
-from distdbg.view.feed import Action, Topic
+from distdbg.tui.replayed import PastFeed, PastLog, ReplayMark
+from distdbg.view.feed import Topic
 from distdbg.view.snapshot import (
     Bar,
     FeedLink,
@@ -38,11 +38,8 @@ _BROKEN: Final = (ValueError, TypeError, KeyError, AttributeError, OverflowError
 _CLOSE_S: Final = 10.0
 
 
-class RecordedFeed:
+class RecordedFeed(PastFeed):
     """A file of `--record`."""
-
-    can_change: Final = False
-    address: Final = ""
 
     def __init__(self, recording: Recording, *, title: str = "") -> None:
         self._recording = recording
@@ -50,9 +47,7 @@ class RecordedFeed:
         self._times = [at for at, _, _ in recording.snapshots]
         self._shown = -1
         self._snapshot = Snapshot()
-        self._log: list[LogRow] = []
-        self._log_times: list[float] = []
-        self._seen: tuple[int, Sequence[LogRow]] = (-1, ())
+        self._log = PastLog(())
         self._bars: dict[int, list[Bar]] = {}
         self._stops: tuple[ReplayMark, ...] = ()
         self._is_closed = False
@@ -117,10 +112,7 @@ class RecordedFeed:
         }
 
     def log(self) -> Sequence[LogRow]:
-        count = bisect_right(self._log_times, self._snapshot.at)
-        if count != self._seen[0]:
-            self._seen = count, self._log[:count]
-        return self._seen[1]
+        return self._log.until(self._snapshot.at)
 
     def op(self, key: OpKey) -> OpDetail | None:
         return None
@@ -135,9 +127,6 @@ class RecordedFeed:
 
     def stacks(self, ranks: Sequence[int] | None, native: bool) -> Stacks:
         raise UsageError("a recorded dashboard has no stacks; the records of the run have some")
-
-    def do(self, action: Action, **words: object) -> str:
-        raise UsageError(f"{action}: a replay cannot be changed")
 
     def span(self) -> tuple[float, float] | None:
         return self._times[0], self._times[-1]
@@ -170,16 +159,14 @@ class RecordedFeed:
 
     def _look_through(self) -> None:
         """Read all of it once: what went wrong when, what was printed, and bars."""
+        lines: list[LogRow] = []
         for line in self._recording.log:
             entry = read_entry(line)
             try:
-                self._log += [read_log_line(row) for row in (entry or {})["log"]]
+                lines += [read_log_line(row) for row in (entry or {})["log"]]
             except _BROKEN:
                 continue
-        last = 0.0
-        for row in self._log:
-            last = max(last, row.at or 0.0)
-            self._log_times.append(last)
+        self._log = PastLog(lines)
         known = self._read_bars()
         sampled, stops, before = _Sampled(), [], Snapshot()
         for index, at in enumerate(self._times):

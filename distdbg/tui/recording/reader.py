@@ -17,15 +17,13 @@ from distdbg.tui.recording.written import VERSION
 _GZIP: Final = b"\x1f\x8b"
 _HEAD: Final = re.compile(rb'\s*\{\s*"distdbg"\s*:\s*"dashboard"')
 _ENTRY: Final = re.compile(rb'\{"at":\s*([0-9.eE+-]+),\s*"(full|set|log|bars|end)"')
-#: Of the text; more is not read.
-_MOST_NBYTES: Final = 2 << 30
+#: Bytes of text that are read at most.
+_MAX_NBYTES: Final = 2 << 30
 _CHUNK: Final = 1 << 20
 
 
 @dataclass(slots=True)
 class Recording:
-    """What a file has."""
-
     run: str = ""
     title: str = ""
     snapshots: list[tuple[float, bool, bytes]] = field(default_factory=list)
@@ -37,7 +35,7 @@ class Recording:
 
 
 def is_recording(path: Path) -> bool:
-    """By its first bytes; False for what cannot be read."""
+    """Whether a file is one, by its first bytes; False for what cannot be read."""
     try:
         with open_regular(path) as file:
             head = file.read(4096)
@@ -60,7 +58,7 @@ def read_recording(path: Path) -> Recording:
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
-            text, is_whole = _text(file.read(min(size, _MOST_NBYTES)))
+            text, is_whole = _text(file.read(min(size, _MAX_NBYTES)))
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error.strerror}", path=str(path)) from None
     first, *lines = text.split(b"\n")
@@ -97,7 +95,7 @@ def _text(data: bytes) -> tuple[bytes, bool]:
         except zlib.error:
             return b"".join(parts), False
         total += len(parts[-1])
-        if total > _MOST_NBYTES:
+        if total > _MAX_NBYTES:
             return b"".join(parts), False
     return b"".join(parts), unpack.eof
 

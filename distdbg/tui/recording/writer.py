@@ -35,7 +35,7 @@ from distdbg.view.snapshot import (
 )
 
 #: How large a file may become.
-MOST_NBYTES: Final = 1 << 30
+MAX_NBYTES: Final = 1 << 30
 _EVERY_S: Final = 1.0
 #: After so many lines a whole snapshot again: from there on a damaged file can be read.
 _FULL_EVERY: Final = 60
@@ -43,19 +43,17 @@ _FLUSH_S: Final = 2.0
 _CLOSE_S: Final = 5.0
 #: Without what only its own view wants, a replay would have empty views.
 _TOPICS: Final = frozenset({Topic.GROUPS, Topic.OPS, Topic.WAITS, Topic.LOG})
-_MOST_NEW_LINES: Final = 2000
+_MAX_NEW_LINES: Final = 2000
 
 
 class RecordingFeed:
-    """Implements Feed over another one."""
-
     def __init__(
         self,
         feed: Feed,
         path: Path,
         *,
         is_forced: bool = False,
-        most_nbytes: int = MOST_NBYTES,
+        most_nbytes: int = MAX_NBYTES,
         every_s: float = _EVERY_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -222,7 +220,7 @@ def _after(rows: Sequence[LogRow], last: LogRow | None) -> Sequence[LogRow]:
             if rows[at] is last or rows[at] == last:
                 first = at + 1
                 break
-    return rows[max(first, len(rows) - _MOST_NEW_LINES) :]
+    return rows[max(first, len(rows) - _MAX_NEW_LINES) :]
 
 
 class _File:

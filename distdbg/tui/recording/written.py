@@ -43,7 +43,6 @@ _RANK_FIELDS: Final = tuple(field.name for field in fields(RankRow))
 
 
 def whole(snapshot: Snapshot) -> Plain:
-    """All of it."""
     return changes(Snapshot(), snapshot, all_of_it=True)
 
 
@@ -188,7 +187,6 @@ def _converted(kind: Any, values: Mapping[str, Any]) -> Plain:
 
 
 def log_line(row: LogRow) -> list[Any]:
-    """One printed line."""
     return [row.at, list(row.ranks), row.stream, row.text]
 
 
@@ -203,7 +201,6 @@ def read_log_line(told: Sequence[Any]) -> LogRow:
 
 
 def bar_line(bar: Bar) -> list[Any]:
-    """One op of a timeline."""
     times = (bar.issued, bar.started, bar.ended)
     return [
         bar.number, bar.kind, bar.name, bar.group, bar.seq,

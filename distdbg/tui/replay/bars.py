@@ -8,13 +8,13 @@ from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Flag, Status
 from distdbg.tui.replay.moments import Moments
-from distdbg.view.op_names import call_name, message_name
+from distdbg.view.short_words import call_name, message_name
 from distdbg.view.snapshot import Bar
 
-#: Of one rank in one window: more than any terminal has places for.
-MOST_BARS: Final = 400
-_MOST_KNOWN: Final = 400_000
-_MOST_THIN: Final = 500
+#: Bars of one rank in one window: more than any terminal has places for.
+MAX_BARS: Final = 400
+_MAX_KNOWN: Final = 400_000
+_MAX_THIN: Final = 500
 
 
 class Bars:
@@ -36,10 +36,10 @@ class Bars:
         begin = begin_ns - offset
         old = [at for at in mine.never_ended(end_ns) if at < among.start]
         bars = [self._one(rank, at) for at in old]
-        if len(among) > MOST_BARS:
+        if len(among) > MAX_BARS:
             key = rank, among.start, among.stop
             if key not in self._thin:
-                if len(self._thin) > _MOST_THIN:
+                if len(self._thin) > _MAX_THIN:
                     self._thin.clear()
                 self._thin[key] = self._thinned(rank, among)
             return bars + self._thin[key]
@@ -53,13 +53,13 @@ class Bars:
     def _one(self, rank: int, at: int) -> Bar:
         found = self._known.get((rank, at))
         if found is None:
-            if len(self._known) > _MOST_KNOWN:
+            if len(self._known) > _MAX_KNOWN:
                 self._known.clear()
             found = self._known[rank, at] = bar_of(self._session, rank, at)
         return found
 
     def _thinned(self, rank: int, among: range) -> list[Bar]:
-        """Of each small part of the time one bar: how long its ops waited and moved, named by the longest."""
+        """A bar for each small part of the time: how long its ops waited and moved, named by the longest."""
         import numpy as np
 
         ops = self._session.ranks[rank].ops
@@ -69,9 +69,9 @@ class Bars:
         end = np.frombuffer(ops.ended_ns, dtype=np.int64)[run]
         how = np.frombuffer(ops.status, dtype=np.uint8)[run]
         is_odd = (how != Status.OK) | (end == NEVER)
-        odd = np.flatnonzero(is_odd)[-MOST_BARS:]
+        odd = np.flatnonzero(is_odd)[-MAX_BARS:]
         first, last = int(begin.min()), int(begin.max())
-        place = (begin - first) * MOST_BARS // (last - first + 1)
+        place = (begin - first) * MAX_BARS // (last - first + 1)
         took = np.where(end == NEVER, 0, end - begin)
         waited = np.where(start == NEVER, 0, np.clip(start - begin, 0, took))
         cuts = np.flatnonzero(np.append(True, place[1:] != place[:-1]))

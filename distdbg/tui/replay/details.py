@@ -21,18 +21,18 @@ from distdbg.tui.replay.bars import bar_of
 from distdbg.tui.replay.moments import Moments
 from distdbg.tui.replay.ranks import group_reports, in_op, rank_row
 from distdbg.view.differences import RankCall, say_differences, say_hidden
-from distdbg.view.frames import frame_text
 from distdbg.view.groups import group_rows
 from distdbg.view.rank_facts import GroupFacts, RankFacts, fact_rows, level_name
+from distdbg.view.short_words import frame_text
 from distdbg.view.snapshot import Arrival, OpDetail, OpKey, RankDetail, StackGroup, Stacks
 
-_MOST_HISTORY: Final = 200
-_MOST_SIDES: Final = 8
+_MAX_HISTORY: Final = 200
+_MAX_SIDES: Final = 8
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 
 
 def op_detail(moments: Moments, key: OpKey, at_ns: int) -> OpDetail | None:
-    """As it was then; one that nobody had called yet, as it was to be."""
+    """The op as it was then; one that nobody had called yet, as it was to be."""
     session = moments.session
     one = _find(moments, key)
     if one is None:
@@ -160,7 +160,7 @@ def _says(
     # Forms may differ where the call allows it: those of the root of a gather.
     called = {rank: _called(session, op, has_form=bool(differ)) for rank, op in there.items()}
     says = say_differences(called, absent)
-    for ranks, aspects in differ[:_MOST_SIDES]:
+    for ranks, aspects in differ[:_MAX_SIDES]:
         if called[ranks[0]] == called[sides[0][0]]:
             says.append(say_hidden(ranks, sides[0], aspects))
     return tuple(says)
@@ -179,7 +179,7 @@ def _called(session: Session, op: OpRef, *, has_form: bool) -> RankCall:
 
 
 def rank_detail(moments: Moments, rank: int, at_ns: int) -> RankDetail | None:
-    """Who it is, what it was in, what it had done."""
+    """The rank, what it was in, and what it had done."""
     session = moments.session
     log = session.ranks.get(rank)
     if log is None:
@@ -188,7 +188,7 @@ def rank_detail(moments: Moments, rank: int, at_ns: int) -> RankDetail | None:
     row, opened, count = rank_row(moments, rank, at_ns), mine.open(at_ns), mine.count(at_ns)
     place = in_op(log, opened, at_ns - log.offset_ns)
     stack = session.stacks[log.ops.stack[place]] if place is not None else ()
-    first = max(0, count - _MOST_HISTORY)
+    first = max(0, count - _MAX_HISTORY)
     return RankDetail(
         row=row,
         facts=fact_rows(_facts(moments, rank, at_ns, count)),
@@ -204,7 +204,7 @@ def _facts(moments: Moments, rank: int, at_ns: int, count: int) -> RankFacts:
     ops = log.ops
     failed = (
         (session.name_of(OpRef(rank, at)), status_text(ops.status[at]), ops.errors.get(at, ""))
-        for at in range(count - 1, max(0, count - _MOST_HISTORY) - 1, -1)
+        for at in range(count - 1, max(0, count - _MAX_HISTORY) - 1, -1)
         if ops.status[at] not in (Status.OK, IN_FLIGHT) and ops.ended_ns[at] <= own_ns
     )
     by_number = {ops.number[at] for at in moments.of(rank).open(at_ns)}

@@ -1,4 +1,6 @@
-"""Which ops of a rank were in flight at a moment. A session is looked through once; then bisections. Pure.
+"""Which ops of a rank were in flight at a moment, and the moments to jump to: errors, deaths, findings. Pure.
+
+A session is looked through once; then bisections do.
 
 All times here are nanoseconds on the session's clock; the columns of a rank have its own.
 """
@@ -7,16 +9,18 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from itertools import accumulate
 
+from distdbg.diagnose.failures import failures_of
+from distdbg.diagnose.finding import Finding, Severity, Verdict
 from distdbg.diagnose.matching import Matched, match
 from distdbg.diagnose.ops import NEVER, NONE
 from distdbg.diagnose.session import RankLog, Session
+from distdbg.tui.replayed import ReplayMark
 
 
 class RankMoments:
-    """One rank."""
-
     __slots__ = ("_ended_until", "_never", "_offset", "_ops", "log")
 
     def __init__(self, log: RankLog) -> None:
@@ -28,7 +32,6 @@ class RankMoments:
         self._never = array("q", self._ops.in_flight())
 
     def count(self, at_ns: int) -> int:
-        """How many ops had been issued."""
         return bisect_right(self._ops.issued_ns, at_ns - self._offset)
 
     def open(self, at_ns: int) -> list[int]:
@@ -139,3 +142,31 @@ class Moments:
             last.append(self.session.now_ns)
         begin = min(first, default=max(last, default=0))
         return begin, max([begin, *last])
+
+
+def stops_of(session: Session, most: int = 1000) -> tuple[ReplayMark, ...]:
+    """Errors of ops and ends of ranks, in order; of very many the first."""
+    found = [
+        ReplayMark(error.at_ns / 1e9, f"rank {rank}: {error.type}")
+        for rank, errors in failures_of(session).items()
+        for error in errors
+        if error.at_ns != NEVER
+    ]
+    for rank, log in session.ranks.items():
+        if log.end is not None and log.end.is_failure:
+            at = session.time_ns(rank, log.end.ended_ns)
+            found.append(ReplayMark(at / 1e9, f"rank {rank} {log.end.how}"))
+    return tuple(sorted(found)[:most])
+
+
+def stops_in(verdict: Verdict) -> tuple[ReplayMark, ...]:
+    """The findings that have a time."""
+    return tuple(sorted(_all(verdict.findings)))
+
+
+def _all(findings: Iterable[Finding]) -> Iterable[ReplayMark]:
+    for finding in findings:
+        if finding.at_ns not in (None, NEVER):
+            assert finding.at_ns is not None
+            is_fault = finding.severity is Severity.ERROR
+            yield ReplayMark(finding.at_ns / 1e9, finding.what, is_fault)

@@ -19,16 +19,14 @@ if TYPE_CHECKING:
     Column = NDArray[np.int64]
 
 #: Last by less than this is last by chance.
-_LEAST_LATE_NS: Final = 20_000
-_MOST_LATE: Final = 8
-#: Of very many ops the newest of each rank are looked at.
-_MOST_OPS: Final = 4_000_000
+_MIN_LATE_NS: Final = 20_000
+_MAX_LATE: Final = 8
+#: Where there are more ops, the newest of each rank are looked at.
+_MAX_OPS: Final = 4_000_000
 
 
 @dataclass(slots=True)
 class _Sum:
-    """One kind on one group."""
-
     count: int = 0
     failed: int = 0
     nbytes: int = 0
@@ -46,7 +44,7 @@ def op_rows(moments: Moments, at_ns: int) -> tuple[OpRow, ...]:
     session = moments.session
     sums: dict[tuple[int, int], _Sum] = {}
     one_of: dict[tuple[int, int], OpRef] = {}
-    most = max(_MOST_OPS // max(len(session.ranks), 1), 1)
+    most = max(_MAX_OPS // max(len(session.ranks), 1), 1)
     sizes: dict[tuple[int, int, int], tuple[int, float]] = {}
     for rank, log in session.ranks.items():
         ops, own_ns = log.ops, at_ns - log.offset_ns
@@ -142,7 +140,7 @@ def _row(
 
 
 def _late(moments: Moments, group: int, kind: int, at_ns: int) -> tuple[tuple[int, float], ...]:
-    """In which share of the ops each rank came last, the worst first."""
+    """The share of the ops in which each rank came last, the worst first."""
     import numpy as np
 
     session = moments.session
@@ -167,8 +165,8 @@ def _late(moments: Moments, group: int, kind: int, at_ns: int) -> tuple[tuple[in
         return ()
     last = came.argmax(axis=0)
     two = np.partition(came, -2, axis=0)[-2:]
-    counts = np.bincount(last[two[1] - two[0] >= _LEAST_LATE_NS], minlength=len(ranks))
-    order = np.argsort(-counts, kind="stable")[:_MOST_LATE]
+    counts = np.bincount(last[two[1] - two[0] >= _MIN_LATE_NS], minlength=len(ranks))
+    order = np.argsort(-counts, kind="stable")[:_MAX_LATE]
     return tuple(
         (ranks[at], float(counts[at] / came.shape[1])) for at in order.tolist() if counts[at]
     )

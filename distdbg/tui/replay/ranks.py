@@ -10,19 +10,17 @@ from distdbg.diagnose.wording import say_site, short_site
 from distdbg.record.format import Aside, Exit, Flag
 from distdbg.record.rank_state import RankState
 from distdbg.tui.replay.moments import Moments
-from distdbg.view.endings import raised, shown_end
 from distdbg.view.groups import GroupReport
-from distdbg.view.op_names import with_comm
+from distdbg.view.short_words import raised, shown_end, with_comm
 from distdbg.view.snapshot import RankRow
 
 
 def seconds(ns: int) -> float:
-    """Of unix time; 0: never."""
+    """Seconds of unix time; 0: never."""
     return 0.0 if ns == NEVER else ns / 1e9
 
 
 def rank_row(moments: Moments, rank: int, at_ns: int) -> RankRow:
-    """What it did then."""
     session = moments.session
     log, mine = session.ranks[rank], moments.of(rank)
     opened = mine.open(at_ns)

@@ -14,7 +14,7 @@ from distdbg.tui.view import SheetPage, View
 from distdbg.view.feed import Action
 from distdbg.view.snapshot import ArmedBreakpoint
 
-_MOST: Final = 1000
+_MAX: Final = 1000
 
 
 class BreakpointsView(SheetPage, View):
@@ -49,7 +49,7 @@ class BreakpointsView(SheetPage, View):
         armed, stopped = self.snapshot.armed, self.snapshot.stopped
         if stopped:
             yield title("in the debugger")
-            for one in stopped[:_MOST]:
+            for one in stopped[:_MAX]:
                 since = f"{age(self.now - one.at):>6}  " if one.at else " " * 8
                 host = f"  on {one_line(one.host)}" if one.host else ""
                 site = f"  at {one_line(one.site)}" if one.site else ""
@@ -65,8 +65,8 @@ class BreakpointsView(SheetPage, View):
                     hang=21,
                     is_fault=True,
                 )
-            if len(stopped) > _MOST:
-                yield line(Cell(f"  ... and {len(stopped) - _MOST} more ranks", Tone.MUTED))
+            if len(stopped) > _MAX:
+                yield line(Cell(f"  ... and {len(stopped) - _MAX} more ranks", Tone.MUTED))
         if armed:
             if stopped:
                 yield line("")

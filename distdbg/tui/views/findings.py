@@ -20,8 +20,8 @@ from distdbg.tui.verdict import (
 )
 from distdbg.tui.view import SheetPage, View
 
-_MOST_FACTS: Final = 4
-_MOST_OF_ROOT: Final = 10
+_MAX_FACTS: Final = 4
+_MAX_OF_ROOT: Final = 10
 _VERDICT: Final = "verdict"
 
 
@@ -63,7 +63,7 @@ class FindingsView(SheetPage, View):
             target = target_of(finding, (at,))
             yield finding_line(finding, target)
             facts = [evidence_words(fact) for fact in finding.evidence]
-            yield from _about(finding, facts, target, _MOST_FACTS)
+            yield from _about(finding, facts, target, _MAX_FACTS)
         lacks = snapshot.verdict.lacks if snapshot.verdict is not None else ()
         if lacks:
             yield line("")
@@ -93,7 +93,7 @@ class FindingsView(SheetPage, View):
         facts = [evidence_words(fact) for fact in finding.evidence]
         facts = facts or [edge_words(edge) for edge in finding.edges]
         said = "\n".join(told)
-        for one in _about(finding, [f for f in facts if f not in said], target, _MOST_OF_ROOT):
+        for one in _about(finding, [f for f in facts if f not in said], target, _MAX_OF_ROOT):
             if "".join(cell.text for cell in one.cells).strip() not in said:
                 yield replace(one, cells=(Cell("  "), *one.cells[1:]), hang=4, block=_VERDICT)
 
@@ -115,7 +115,7 @@ def _about(
         rows.append((Cell(f"... {len(facts) - most} more; Enter shows all", Tone.MUTED),))
     rows += [
         (Cell("then: ", Tone.MUTED), Cell(one_line(one.what)))
-        for one in finding.follows[:_MOST_FACTS]
+        for one in finding.follows[:_MAX_FACTS]
     ]
     if finding.advice:
         rows.append((Cell("hint: ", Tone.ACCENT), Cell(one_line(finding.advice))))

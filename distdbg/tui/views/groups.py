@@ -17,8 +17,6 @@ from distdbg.view.snapshot import GroupRow, Snapshot
 
 
 class GroupsView(TablePage, View):
-    """A row per process group."""
-
     key: ClassVar[str] = "g"
     title: ClassVar[str] = "groups"
     about: ClassVar[str] = "process groups: members, how far apart they are, who is in an op"

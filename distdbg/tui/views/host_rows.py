@@ -31,8 +31,6 @@ HOST_COLUMNS: Final = (
 
 @dataclass(slots=True)
 class HostSum:
-    """One host."""
-
     host: str
     ranks: list[int] = field(default_factory=list)
     states: Counter[RankState] = field(default_factory=Counter)
@@ -58,7 +56,7 @@ class HostSum:
 
 
 def sum_up(rows: Iterable[RankRow], medians: Mapping[str, int]) -> dict[str, HostSum]:
-    """By host, in the order of their ranks."""
+    """Sum up ranks by host, in the order of their ranks."""
     found: dict[str, HostSum] = {}
     for row in rows:
         one = found.get(row.host)
@@ -88,7 +86,7 @@ def sum_up(rows: Iterable[RankRow], medians: Mapping[str, int]) -> dict[str, Hos
 
 
 def host_cells(one: HostSum, now: float, parts: RankRoles = NOBODY) -> Sequence[Cell]:
-    """In the order of `HOST_COLUMNS`."""
+    """The cells in the order of `HOST_COLUMNS`."""
     worst = one.worst
     tone = tone_of(worst)
     if not parts.causes.isdisjoint(one.ranks):

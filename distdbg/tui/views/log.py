@@ -14,7 +14,7 @@ from distdbg.tui.view import TablePage, View
 from distdbg.view.feed import Topic
 from distdbg.view.snapshot import LogRow, Snapshot
 
-_MOST_RUNS: Final = 3
+_MAX_RUNS: Final = 3
 _LOOK_S: Final = 0.25
 
 
@@ -134,7 +134,7 @@ class LogView(TablePage, View):
 def _cells(row: LogRow, now: float) -> tuple[Cell, Cell, Cell, Cell]:
     is_err = row.stream == "err"
     return (
-        Cell(format_ranks(row.ranks, _MOST_RUNS), Tone.ACCENT),
+        Cell(format_ranks(row.ranks, _MAX_RUNS), Tone.ACCENT),
         Cell("err" if is_err else "", Tone.WARN),
         Cell(one_line(row.text)),
         Cell(age(now - row.at) if row.at is not None else "", Tone.MUTED),

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, ClassVar
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
+from distdbg.diagnose.finding import FindingKind
+from distdbg.record.rank_state import RankState
 from distdbg.render.words import ranks_text
-from distdbg.tui.awaited import not_called
 from distdbg.tui.cells import Cell, Tone, nbytes, one_line, rate, share, span
 from distdbg.tui.table import TableColumn
 from distdbg.tui.targets import KindTarget
+from distdbg.tui.verdict import root_of
 from distdbg.tui.view import TablePage, View
 from distdbg.view.feed import Topic
-from distdbg.view.snapshot import OpRow, Snapshot
+from distdbg.view.snapshot import GroupRow, OpRow, RankRow, Snapshot
 
-_MOST_LATE = 3
+_MAX_LATE = 3
 #: From here on a rank is late more often than chance makes it, and is worth a colour.
 _OFTEN = 0.5
+
+
+_OP: Final = re.compile(
+    r"(?P<kind>[a-z_]+)[^#]* #(?P<seq>\d+) on group '(?P<group>.*?)'(?: \(.*)?$"
+)
 
 
 class OpsView(TablePage, View):
@@ -77,7 +85,7 @@ class OpsView(TablePage, View):
         missing = self._not_called(row)
         is_often = bool(row.late) and row.late[0][1] >= _OFTEN
         late = Cell(
-            "  ".join(f"{rank} ({share(part)})" for rank, part in row.late[:_MOST_LATE]),
+            "  ".join(f"{rank} ({share(part)})" for rank, part in row.late[:_MAX_LATE]),
             Tone.WARN if is_often else Tone.MUTED,
         )
         if missing:  # what was late before is of no interest while others wait
@@ -136,3 +144,52 @@ class OpsView(TablePage, View):
 
 def _not_called_by(ranks: Sequence[int]) -> str:
     return f"not called by {ranks_text(ranks)}"
+
+
+def not_called(snapshot: Snapshot) -> dict[tuple[str, str], tuple[int, ...]]:
+    """The ranks that others wait for in an op now, by the group's name and the kind."""
+    by_label: dict[str, list[GroupRow]] = {}
+    for group in snapshot.groups:
+        by_label.setdefault(group.label, []).append(group)
+    found: dict[tuple[str, str], set[int]] = {}
+    seen: set[tuple[str, str]] = set()
+    for row in snapshot.ranks.values():
+        if row.state is not RankState.WAITING or (match := _OP.match(row.op)) is None:
+            continue
+        for group in by_label.get(match["group"], ()):
+            key = group.name, row.op
+            if row.rank not in group.ranks or key in seen:
+                continue
+            seen.add(key)
+            late = _behind(group, snapshot.ranks, int(match["seq"]))
+            found.setdefault((group.name, match["kind"]), set()).update(late)
+    for key, absent in _by_verdict(snapshot, by_label):
+        found.setdefault(key, set()).update(absent)
+    return {key: tuple(sorted(absent)) for key, absent in found.items() if absent}
+
+
+def _by_verdict(
+    snapshot: Snapshot, by_label: Mapping[str, list[GroupRow]]
+) -> Iterator[tuple[tuple[str, str], tuple[int, ...]]]:
+    """What a rank never called by the verdict, also when nobody waits for it any more."""
+    root = root_of(snapshot.verdict) if snapshot.lines else None
+    if root is None or root.kind is not FindingKind.MISSING_RANK:
+        return
+    for edge in root.edges:
+        match = _OP.match(edge.text)
+        for group in by_label.get(match["group"], ()) if match is not None else ():
+            late = tuple(rank for rank in root.ranks if rank in group.ranks)
+            if match is not None:
+                yield (group.name, match["kind"]), late
+
+
+def _behind(group: GroupRow, rows: Mapping[int, RankRow], seq: int) -> list[int]:
+    """Members that have not called this collective; not those of which nothing is known."""
+    late = []
+    for rank in group.ranks:
+        row = rows.get(rank)
+        seqs = dict(row.seqs) if row is not None else {}
+        called = group.issued.get(rank, seqs.get(group.label))
+        if called is not None and called < seq and seqs.get(group.label, called) < seq:
+            late.append(rank)
+    return late

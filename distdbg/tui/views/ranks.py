@@ -31,8 +31,6 @@ _SHORT_AGE: Final = len("40.9 ms")
 
 
 class RanksView(TablePage, View):
-    """A row per rank."""
-
     key: ClassVar[str] = "r"
     title: ClassVar[str] = "ranks"
     about: ClassVar[str] = "what each rank does, and for how long"
@@ -200,7 +198,7 @@ class RanksView(TablePage, View):
         return self.cells(key)[at].text
 
     def _behind(self, row: RankRow) -> str:
-        """By how many ops, on the group where that is most: '3 dp'; '' where it is not behind."""
+        """How many ops it is behind, on the group where that is most: '3 dp'; '' where it is not."""
         off = [(self._medians.get(name, seq) - seq, name) for name, seq in row.seqs]
         by, name = max(off, default=(0, ""))
         return f"{by} {one_line(name)}" if by > 0 else ""

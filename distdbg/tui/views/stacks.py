@@ -17,9 +17,9 @@ from distdbg.tui.view import SheetPage, View
 from distdbg.view.snapshot import Snapshot, StackGroup, Stacks
 
 #: So many frames of an unfolded stack of the main thread are seen at first.
-_MOST_FRAMES: Final = 8
+_MAX_FRAMES: Final = 8
 #: So many stacks are unfolded at first, those of most ranks.
-_MOST_UNFOLDED: Final = 40
+_MAX_UNFOLDED: Final = 40
 _Place = tuple[str, tuple[str, ...]]
 
 
@@ -77,7 +77,7 @@ class StacksView(SheetPage, View):
         return cursor
 
     def on_hide(self) -> None:
-        # Who comes back from a detail sees what was there; who comes from elsewhere sees what is now.
+        # A user who comes back from a detail sees what was there; from elsewhere, what is now.
         if self not in self.top.trail:
             self._has_asked = False
 
@@ -111,7 +111,7 @@ class StacksView(SheetPage, View):
             self._order = sorted(
                 answer.groups, key=lambda one: (not one.is_main, -len(one.ranks), one.ranks)
             )
-            self._open = {_place(one) for one in self._order[:_MOST_UNFOLDED] if one.is_main}
+            self._open = {_place(one) for one in self._order[:_MAX_UNFOLDED] if one.is_main}
         self.redraw()
 
     def action_again(self) -> None:
@@ -213,7 +213,7 @@ class StacksView(SheetPage, View):
         if is_folded:
             return
         # Unfolded by hand is unfolded wholly.
-        most = len(group.frames) if self._folds.get(_place(group)) is False else _MOST_FRAMES
+        most = len(group.frames) if self._folds.get(_place(group)) is False else _MAX_FRAMES
         for at, frame in enumerate(group.frames[:most]):
             cell = Cell(f"    {one_line(frame)}", Tone.PLAIN if at == 0 else Tone.MUTED)
             yield SheetLine((cell,), hang=6, **common)  # type: ignore[arg-type]  # fits by name

@@ -23,9 +23,9 @@ from distdbg.view.snapshot import Bar, OpKey, RankRow, Snapshot
 #: What a living job is first shown of.
 _FIRST_S: Final = 30.0
 #: Lines of a living job move with time; this often is enough.
-_LEAST_BETWEEN_S: Final = 0.9
-#: Of a core, while nobody types.
-_MOST_SHARE: Final = 0.04
+_MIN_BETWEEN_S: Final = 0.9
+#: The share of a core that drawing may take while nobody types.
+_MAX_SHARE: Final = 0.04
 _SHORT: Final = {
     ColourFamily.REDUCE: "reduce",
     ColourFamily.GATHER: "gather",
@@ -39,8 +39,6 @@ _SHORT: Final = {
 
 
 class TimelineView(View):
-    """A line per rank."""
-
     key: ClassVar[str] = "t"
     title: ClassVar[str] = "timeline"
     about: ClassVar[str] = "ranks x time: who waited and who transferred, zoom with + and -"
@@ -84,7 +82,6 @@ class TimelineView(View):
         yield Static(id="legend", markup=False)
 
     def action_lanes(self, what: str, by: int) -> None:
-        """A key of the lanes."""
         self.lanes.move(what, by)
 
     def action_hold(self) -> None:
@@ -98,7 +95,7 @@ class TimelineView(View):
         return self.feed.bars(ranks, begin, end)
 
     def draw(self, snapshot: Snapshot, now: float) -> None:
-        pause_s = max(_LEAST_BETWEEN_S, self.lanes.took_s / _MOST_SHARE)
+        pause_s = max(_MIN_BETWEEN_S, self.lanes.took_s / _MAX_SHARE)
         is_early = 0 <= now - self._drawn_at < pause_s
         if (
             is_early

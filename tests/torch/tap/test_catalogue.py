@@ -48,7 +48,7 @@ _DIFFERS: dict[str, str] = {
     "torch's store goes with rank 0, while the others still make a group": """
         wrong/in_a_subgroup
     """,
-    "the receiver tells the sender that they differ, without the lines": """
+    "the receiver finds it, and tells the sender both lines but not in all of its words": """
         wrong/message_dtype wrong/message_shape wrong/halo_exchange_width
     """,
     "the first timeout breaks torch's group: the others are told that, not a timeout of their own": """

@@ -99,6 +99,7 @@ def test_a_message_of_another_dtype_is_told_with_both_lines(
     (first,), (second,) = watched(sends_what_nobody_expects)
     assert "rank 0 sent 4 float64, rank 1 expects 4 float32" in first
     assert "rank 0 sent 4 float64, rank 1 expects 4 float32" in second
+    assert "rank 1 called recv at test_short_messages.py:" in first
     assert second.count("test_short_messages.py:") == 2
 
 

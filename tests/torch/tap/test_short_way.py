@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from begin import begin
 
-from distdbg.errors import CollectiveError, MismatchError, PeerLost
+from distdbg.errors import CollectiveError, MismatchError, OpTimeout, PeerLost
 from distdbg.native import NativeError
 from distdbg.record.entries import OpEntry
 from distdbg.record.reader import read_record
@@ -365,3 +366,82 @@ def test_the_reduce_op_in_the_record_is_that_of_the_options_at_hand(
         forms = [op.form for op in read_record(path).ops if op.form is not None]
         names = ["SUM", "PRODUCT", "MAX", "MAX", "SUM", "MIN", "MIN"]
         assert [form.op for form in forms if form.op] == names
+
+
+def waits_as_long_as_its_options_say() -> float:
+    dist = begin()
+    group, store = (
+        dist.distributed_c10d._get_default_group(),
+        dist.distributed_c10d._get_default_store(),
+    )
+    x = torch.ones(4)
+    for _ in range(2):
+        dist.all_reduce(x)  # nobody has set a limit so far
+    if dist.get_rank():
+        store.wait(["told"])
+        return 0.0
+    options = dist.AllreduceOptions()
+    options.timeout, options.asyncOp = timedelta(seconds=0.5), False
+    with pytest.raises(OpTimeout) as info:
+        group.allreduce([x], options)
+    store.set("told", "")
+    return info.value.waited_s
+
+
+def test_a_limit_in_the_options_is_that_of_the_op(watched: Callable[..., list[Any]]) -> None:
+    waited_s, _ = watched(waits_as_long_as_its_options_say)
+    assert 0.5 <= waited_s < 60
+
+
+def asks_torch_by_its_python() -> list[bool]:
+    from distdbg.native import TorchKeys
+
+    hidden = torch._C._dispatch_tls_set_dispatch_key_excluded
+    key = torch._C.DispatchKey.ADInplaceOrView
+    # What this torch says by its Python is not what its library says.
+    torch._C._dispatch_tls_set_dispatch_key_excluded = lambda key, value: None
+    found = [TorchKeys(key).is_direct]
+    torch._C._dispatch_tls_set_dispatch_key_excluded = hidden
+    dist = begin()
+    x = torch.ones(4)
+    dist.all_reduce(x)
+    dist.destroy_process_group()
+    return [*found, float(x[0]) == 2.0]
+
+
+def test_a_torch_whose_library_says_otherwise_is_asked_by_its_python(
+    watched: Callable[..., list[Any]],
+) -> None:
+    assert watched(asks_torch_by_its_python) == [[False, True]] * 2
+
+
+def functional_reductions() -> list[float]:
+    dist = begin()
+    import torch.distributed._functional_collectives as functional
+
+    from distdbg.torch_bridge.tap.groups import TappedGroup
+
+    taken: list[object] = []
+    long = TappedGroup.dispatch
+
+    def dispatch(tapped: Any, call: Any, *more: Any) -> Any:
+        taken.append(call)
+        return long(tapped, call, *more)
+
+    TappedGroup.dispatch = dispatch  # type: ignore[method-assign]  # looked at here alone
+    x = torch.full((3,), dist.get_rank() + 1.0)
+    found = [
+        float(functional.all_reduce(x, word, dist.group.WORLD)[0])
+        for word in ("sum", "max", "min", "product", "sum")
+    ]
+    dist.destroy_process_group()
+    return [*found, float(len(taken))]
+
+
+def test_functional_reductions_take_it_with_the_op_that_their_word_says(
+    watched: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    assert watched(functional_reductions) == [[3.0, 2.0, 1.0, 2.0, 3.0, 0.0]] * 2
+    for path in sorted((tmp_path / "run").glob("*.ddr")):
+        ops = [op.form.op for op in read_record(path).ops if op.form and op.form.op]
+        assert ops == ["SUM", "MAX", "MIN", "PRODUCT", "SUM"]

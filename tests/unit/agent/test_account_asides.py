@@ -56,7 +56,7 @@ def tell(tmp_path: Path) -> Iterator[Tell]:
             pid=os.getpid(),
             record=record,
             pulse=record.pulse(),
-            standing=record.standing(),
+            current_ops=record.current_ops(),
             is_exact=True,
             state=RankState.WAITING,
         )
@@ -82,10 +82,10 @@ def test_an_account_tells_which_asides_its_ranks_came_to(tell: Tell) -> None:
 def test_a_barrier_against_a_monitored_one_is_proven_while_the_job_runs(tell: Tell) -> None:
     judged = judge_accounts([ReceivedAccount(tell(0, 0), 0)], LiveFacts(run="r", source="s"))
     assert judged.case is not None
-    assert judged.case.proof == "deadlock"
-    assert judged.hopeless == {0, 1, 2}
+    assert judged.case.proven_kind == "deadlock"
+    assert judged.blocked == {0, 1, 2}
 
 
 def test_who_has_been_there_is_not_waited_for(tell: Tell) -> None:
     judged = judge_accounts([ReceivedAccount(tell(1, 1), 0)], LiveFacts(run="r", source="s"))
-    assert not judged.hopeless
+    assert not judged.blocked

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from distdbg.agent.connection_end import address_text, connections, read_end
+from distdbg.agent.blockers import address_text, connections, read_end
 from distdbg.follow.processes import read_main_thread
 
 TABLE = """\

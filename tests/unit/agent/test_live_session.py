@@ -63,7 +63,7 @@ def test_a_deadlock_across_hosts_is_found_in_what_they_tell() -> None:
     judged = judge_accounts(heard, LiveFacts(now_ns=91_000, wall_ns=91_000))
     assert judged.case is not None
     assert judged.case.finding.kind is FindingKind.DEADLOCK
-    assert (judged.case.proof, judged.hopeless) == ("deadlock", {0, 1})
+    assert (judged.case.proven_kind, judged.blocked) == ("deadlock", {0, 1})
     assert judged.plain["findings"][0]["ranks"] == [0, 1]
     assert [(wait["rank"], wait["on"]) for wait in plain_waits(judged)] == [(0, [1]), (1, [0])]
     assert "train.py:88 (step)" in "\n".join(judged.lines)
@@ -105,16 +105,16 @@ def test_a_thread_that_issues_ops_and_waits_for_nothing_is_a_way_out() -> None:
     busy = row(1, 0, issuers=[101, 555], threads=[101, 555])
     heard = [ReceivedAccount(account("a", row(0, 1), busy, row(2, None, "running")), 90_000)]
     judged = judge_accounts(heard, LiveFacts(now_ns=91_000, wall_ns=91_000))
-    assert judged.hopeless == frozenset()
+    assert judged.blocked == frozenset()
     gone = row(1, 0, issuers=[101, 555], threads=[101])
     heard = [ReceivedAccount(account("a", row(0, 1), gone, row(2, None, "running")), 90_000)]
     judged = judge_accounts(heard, LiveFacts(now_ns=91_000, wall_ns=91_000))
-    assert judged.hopeless == {0, 1}
+    assert judged.blocked == {0, 1}
 
 
 def test_nothing_is_proven_of_a_rank_with_more_in_flight_than_is_told() -> None:
     heard = [ReceivedAccount(account("a", row(0, 1), row(1, 0, cut=True)), 90_000)]
-    assert judge_accounts(heard, LiveFacts(now_ns=91_000, wall_ns=91_000)).hopeless == frozenset()
+    assert judge_accounts(heard, LiveFacts(now_ns=91_000, wall_ns=91_000)).blocked == frozenset()
 
 
 def test_what_is_left_of_an_account_that_is_too_long_proves_nothing_and_hides_no_death() -> None:
@@ -123,7 +123,7 @@ def test_what_is_left_of_an_account_that_is_too_long_proves_nothing_and_hides_no
     short = without_ops(account("b", row(1, 0), dead))
     heard = [ReceivedAccount(account("a", row(0, 1)), 90_000), ReceivedAccount(short, 90_000)]
     judged = judge_accounts(heard, LiveFacts(now_ns=91_000, wall_ns=91_000))
-    assert judged.hopeless == frozenset()
+    assert judged.blocked == frozenset()
     assert judged.case is not None
     assert (judged.case.finding.kind, judged.case.finding.ranks) == (FindingKind.DEAD_RANK, (2,))
 
@@ -232,5 +232,5 @@ def test_ops_are_matched_once_for_a_verdict(monkeypatch: pytest.MonkeyPatch) -> 
     count("find_waits")
     heard = [ReceivedAccount(account("a", row(0, 1), row(1, 0)), 90_000)]
     judged = judge_accounts(heard, LiveFacts(now_ns=91_000, wall_ns=91_000))
-    assert (judged.hopeless, sorted(judged.waits)) == ({0, 1}, [0, 1])
+    assert (judged.blocked, sorted(judged.waits)) == ({0, 1}, [0, 1])
     assert sorted(calls) == ["find_waits", "match"]

@@ -11,8 +11,8 @@ from distdbg.diagnose.finding import Verdict
 from distdbg.diagnose.verdict_document import read_verdict
 from distdbg.export.http.sd import MetricsTarget
 from distdbg.export.metrics import families
-from distdbg.export.metrics.check_counts import CHECKS, OTHER, check_of
 from distdbg.export.metrics.finding_counts import FindingCounts
+from distdbg.export.metrics.rank_facts import CHECKS, OTHER, check_of
 from distdbg.export.metrics.samples import HistogramFacts
 from distdbg.export.outlets.targets import read_targets
 from distdbg.follow.findings import read_words
@@ -73,12 +73,12 @@ def test_a_note_of_what_is_over_does_not_hold() -> None:
 def test_those_whom_the_verdict_blames_are_told_as_long_as_it_holds() -> None:
     counts = FindingCounts()
     counts.take(0, verdict(DEADLOCK, STALL))
-    assert counts.blamed == ((0, "deadlock", "", ""), (1, "deadlock", "", ""))
+    assert counts.causes == ((0, "deadlock", "", ""), (1, "deadlock", "", ""))
     counts.take(0, verdict(STALL, root=None))
-    assert counts.blamed == ()
+    assert counts.causes == ()
     counts.take(0, verdict(DEADLOCK))
     counts.take(0, None)
-    assert counts.blamed == ()
+    assert counts.causes == ()
 
 
 def test_numbers_of_another_host_come_as_they_went() -> None:

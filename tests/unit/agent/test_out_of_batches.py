@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.agent.judging.batches import tell_out_of_batches
-from distdbg.agent.judging.judge import judge_accounts
+from distdbg.agent.judging.judge import judge_accounts, tell_out_of_batches
 from distdbg.agent.judging.live_session import LiveFacts, ReceivedAccount
 from distdbg.record.batches import HINT
 from distdbg.record.entries import KIND_LABELS

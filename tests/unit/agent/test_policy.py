@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.agent.policy import find_hopeless, find_proof, read_abort_on, to_words
+from distdbg.agent.policy import find_blocked, find_proven_kind, read_abort_on, to_abort_words
 from distdbg.control.words import AGENT
 from distdbg.diagnose.finding import Finding, FindingKind, Role, Severity, Verdict
 from distdbg.diagnose.matching import match
@@ -14,7 +14,7 @@ from tests.support.session_builder import SessionBuilder
 
 
 def hopeless_of(session: Session) -> frozenset[int]:
-    return find_hopeless(session, dict(find_waits(session, match(session))))
+    return find_blocked(session, dict(find_waits(session, match(session))))
 
 
 def found(kind: FindingKind, *ranks: int) -> Finding:
@@ -33,39 +33,42 @@ def waiting() -> SessionBuilder:
 
 def test_who_waits_for_a_rank_that_computes_proves_nothing(waiting: SessionBuilder) -> None:
     waiting.seen(1, RankState.RUNNING, since_s=1.0)
-    hopeless = hopeless_of(waiting.session)
-    assert hopeless == frozenset()
-    assert find_proof(waiting.session, found(FindingKind.DEAD_RANK, 1), hopeless) is None
+    blocked = hopeless_of(waiting.session)
+    assert blocked == frozenset()
+    assert find_proven_kind(waiting.session, found(FindingKind.DEAD_RANK, 1), blocked) is None
 
 
 def test_who_waits_for_a_dead_rank_waits_for_ever(waiting: SessionBuilder) -> None:
     waiting.end(1, at_s=2.0, cause="signal", signal=9)
-    hopeless = hopeless_of(waiting.session)
-    assert hopeless == {0, 2}
-    assert find_proof(waiting.session, found(FindingKind.DEAD_RANK, 1), hopeless) == "dead"
-    assert find_proof(waiting.session, found(FindingKind.MISSING_RANK, 1), hopeless) == "dead"
-    assert find_proof(waiting.session, found(FindingKind.MISMATCH, 1), hopeless) == "mismatch"
-    assert find_proof(waiting.session, found(FindingKind.STUCK_RANK, 1), hopeless) is None
+    blocked = hopeless_of(waiting.session)
+    assert blocked == {0, 2}
+    assert find_proven_kind(waiting.session, found(FindingKind.DEAD_RANK, 1), blocked) == "dead"
+    assert find_proven_kind(waiting.session, found(FindingKind.MISSING_RANK, 1), blocked) == "dead"
+    assert find_proven_kind(waiting.session, found(FindingKind.MISMATCH, 1), blocked) == "mismatch"
+    assert find_proven_kind(waiting.session, found(FindingKind.STUCK_RANK, 1), blocked) is None
 
 
 def test_a_deadlock_is_proven_when_all_of_it_wait_for_ever(waiting: SessionBuilder) -> None:
     waiting.op(1, "recv", peer=2, at_s=1.0)
     waiting.seen(1, RankState.WAITING, since_s=1.0)
-    hopeless = hopeless_of(waiting.session)
-    assert hopeless == {0, 1, 2}
-    assert find_proof(waiting.session, found(FindingKind.DEADLOCK, 0, 1, 2), hopeless) == "deadlock"
-    assert find_proof(waiting.session, found(FindingKind.DEADLOCK, 0, 5), hopeless) is None
+    blocked = hopeless_of(waiting.session)
+    assert blocked == {0, 1, 2}
+    assert (
+        find_proven_kind(waiting.session, found(FindingKind.DEADLOCK, 0, 1, 2), blocked)
+        == "deadlock"
+    )
+    assert find_proven_kind(waiting.session, found(FindingKind.DEADLOCK, 0, 5), blocked) is None
 
 
 def test_a_missing_rank_that_lives_is_not_proven_to_be_missing(waiting: SessionBuilder) -> None:
     root = found(FindingKind.MISSING_RANK, 1)
-    assert find_proof(waiting.session, root, frozenset({0})) is None
+    assert find_proven_kind(waiting.session, root, frozenset({0})) is None
 
 
 def test_ranks_raise_what_the_agent_prints() -> None:
     root = found(FindingKind.DEADLOCK, 0, 1)
     verdict = Verdict(what=root.what, root=root, findings=(root,), roles={0: Role.ROOT})
-    words = to_words(verdict, ["it is so", "  rank 0 waits", "  hint: do it"])
+    words = to_abort_words(verdict, ["it is so", "  rank 0 waits", "  hint: do it"])
     assert (words.what, words.type, words.by) == ("it is so", "deadlock", AGENT)
     assert (list(words.ranks), list(words.details), words.hint) == (
         [0, 1],
@@ -91,6 +94,6 @@ def test_who_waits_beside_a_death_that_it_has_not_noticed_is_told(waiting: Sessi
         ranks=(1,),
         at_ns=2 * 10**9,
     )
-    assert find_proof(build, dead, frozenset()) is None  # it lives
+    assert find_proven_kind(build, dead, frozenset()) is None  # it lives
     waiting.end(1, at_s=2.0, cause="signal", signal=9)
-    assert find_proof(build, dead, frozenset()) == "dead"
+    assert find_proven_kind(build, dead, frozenset()) == "dead"

@@ -43,20 +43,20 @@ def test_who_may_be_at_work_is_not_stuck_at_once() -> None:
 
 def test_a_gap_that_the_run_has_survived_before_is_no_reason_to_worry() -> None:
     one = watched(RankState.ASLEEP)
-    one.moved_ns = 7
+    one.progress_ns = 7
     one.move(7 + SLEEPS_NS)
     assert one.longest_gap_ns == SLEEPS_NS
-    one.since_ns = one.moved_ns
+    one.since_ns = one.progress_ns
     assert patient_state(one, one.since_ns + FACTOR * SLEEPS_NS - 1) is RankState.RUNNING
     assert patient_state(one, one.since_ns + FACTOR * SLEEPS_NS) is RankState.ASLEEP
 
 
 def test_a_wait_for_others_and_a_pause_are_no_gaps_of_a_rank() -> None:
     one = watched(RankState.WAITING)
-    one.moved_ns = 7
+    one.progress_ns = 7
     one.move(7 + SLEEPS_NS)
-    one.state, one.rested_ns = RankState.RUNNING, one.moved_ns + 5
-    one.move(one.moved_ns + SLEEPS_NS)
+    one.state, one.rested_ns = RankState.RUNNING, one.progress_ns + 5
+    one.move(one.progress_ns + SLEEPS_NS)
     assert one.longest_gap_ns == 0
 
 

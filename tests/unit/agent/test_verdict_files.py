@@ -55,7 +55,7 @@ def test_a_start_that_took_long_is_seen_and_lifts_no_limit_of_what_follows(tmp_p
 
 def test_a_rank_that_runs_is_seen_there_since_its_last_op(tmp_path: Path) -> None:
     watched = WatchedRank(
-        rank=0, host="n01", pid=7, state=RankState.RUNNING, since_ns=100, moved_ns=900
+        rank=0, host="n01", pid=7, state=RankState.RUNNING, since_ns=100, progress_ns=900
     )
     watched.site = "slp.py:6 (load)"
     ObservationWriter().write(tmp_path, watched)

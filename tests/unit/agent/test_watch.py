@@ -35,7 +35,7 @@ class Stage:
         self.said: list[str] = []
         self.aborted: list[str] = []
         watched = WatchedRank(
-            rank=0, host="a", pid=1, moved_ns=5, state=RankState.WAITING, is_exact=True
+            rank=0, host="a", pid=1, progress_ns=5, state=RankState.WAITING, is_exact=True
         )
         self.roster = SimpleNamespace(
             watched_ranks={0: watched}, ends=[], folder=folder, attempt=0, settle=lambda _: None
@@ -86,7 +86,7 @@ def proven() -> JudgedVerdict:
         case=ReportedRoot(finding, "deadlock"),
         lines=["it is so"],
         plain={},
-        hopeless=frozenset(),
+        blocked=frozenset(),
     )
 
 

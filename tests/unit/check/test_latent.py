@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.check.latent import CodeLine, is_result_dropped, place_above
+from distdbg.check.latent import CodeLine, is_result_dropped, line_above
 from distdbg.check.sample import sample
 from distdbg.ops.call import Call, Kind
 from distdbg.runtime.backends.pending import NO_DEADLINE
@@ -290,7 +290,7 @@ def test_a_line_is_told_whether_it_drops_what_it_calls() -> None:
         return 1
 
     def here_of_caller() -> CodeLine:
-        place = place_above(3)
+        place = line_above(3)
         assert place is not None
         return place
 

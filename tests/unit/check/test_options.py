@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.check.arrays import explain_arrays, odd_ranks
+from distdbg.check.arrays import differing_ranks, explain_arrays
 from distdbg.check.options import BUFFERS, NONFINITE, ORDER, Options, read_options
 from distdbg.check.suspicion import explain_suspicion
 from distdbg.errors import BufferChangedError, ConfigError, DivergedError, NonFiniteError
@@ -110,7 +110,7 @@ def test_diverged_outputs_name_the_minority() -> None:
     [("aab", [2]), ("ab", [0, 1]), ("abc", [0, 1, 2]), ("aabb", [0, 1, 2, 3]), ("baaac", [0, 4])],
 )
 def test_the_odd_ranks_are_those_outside_the_majority(marks: str, odd: list[int]) -> None:
-    assert odd_ranks(marks, range(len(marks))) == odd
+    assert differing_ranks(marks, range(len(marks))) == odd
 
 
 def test_a_suspicion_shows_both_lines_and_the_odd_rank() -> None:

@@ -99,8 +99,8 @@ def test_groups_of_several_hosts_are_one_and_tell_who_waits_for_whom() -> None:
     (wait,) = wait_rows([], None, rows, groups=groups)
     assert (wait.rank, wait.on, wait.since) == (0, (1, 2), 8.0)
     judged = {"rank": 0, "on": [1], "is_any": False, "op": "x", "site": "", "can_go_on": False}
-    edges, hopeless = read_waits([judged])
-    (wait,) = wait_rows(edges, None, rows, hopeless=hopeless, groups=groups)
+    edges, blocked = read_waits([judged])
+    (wait,) = wait_rows(edges, None, rows, blocked=blocked, groups=groups)
     assert (wait.on, wait.can_go_on, wait.since) == ((1,), False, 8.0)
 
 
@@ -179,11 +179,11 @@ def test_who_waits_for_a_deadlock_is_not_its_core() -> None:
     ]
     findings = [{"kind": "deadlock", "ranks": [0, 1]}, {"kind": "dead rank", "ranks": [3]}]
     verdict = read_verdict({"findings": findings})
-    edges, hopeless = read_waits(told)
-    rows = wait_rows(edges, verdict, {}, hopeless=hopeless)
+    edges, blocked = read_waits(told)
+    rows = wait_rows(edges, verdict, {}, blocked=blocked)
     assert [(row.rank, row.can_go_on) for row in rows] == [(0, False), (1, False), (2, True)]
     # Before the verdict is there, what the agent says of the wait.
-    assert not any(row.can_go_on for row in wait_rows(edges, None, {}, hopeless=hopeless))
+    assert not any(row.can_go_on for row in wait_rows(edges, None, {}, blocked=blocked))
 
 
 def test_what_failed_is_told_in_words_not_as_the_record_has_it() -> None:

@@ -14,7 +14,7 @@ from distdbg.control.breakpoints import (
     rules_from_page,
     rules_to_page,
 )
-from distdbg.control.layout import MOST_BREAK_NBYTES
+from distdbg.control.layout import MAX_BREAK_NBYTES
 from distdbg.errors import UsageError
 
 
@@ -195,7 +195,7 @@ def test_a_rule_of_another_version_does_not_hide_the_others() -> None:
 
 def test_more_rules_than_the_page_holds_are_refused() -> None:
     many = [Rule.parse(f"site=a_rather_long_name_of_a_file.py:{n}", n) for n in range(100)]
-    with pytest.raises(UsageError, match=f"more than {MOST_BREAK_NBYTES} bytes"):
+    with pytest.raises(UsageError, match=f"more than {MAX_BREAK_NBYTES} bytes"):
         rules_to_page(many)
     rules_to_page(many[:40])
 

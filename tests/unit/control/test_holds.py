@@ -112,13 +112,13 @@ def test_a_zombie_holds_nothing(page: ControlPage) -> None:
 
 
 def test_a_full_table_refuses_more_and_has_room_again(page: ControlPage) -> None:
-    for rank in range(layout.MOST_HOLDS):
+    for rank in range(layout.MAX_HOLDS):
         assert page.hold(hold_of(rank))
     with pytest.raises(RecordError, match="256 hold the clock"):
-        page.hold(hold_of(layout.MOST_HOLDS))
+        page.hold(hold_of(layout.MAX_HOLDS))
     assert page.is_paused
     page.release(hold_of(17))
-    assert page.hold(hold_of(layout.MOST_HOLDS))
+    assert page.hold(hold_of(layout.MAX_HOLDS))
 
 
 def test_a_clock_whose_writer_died_before_it_stood_is_set_by_the_next(page: ControlPage) -> None:
@@ -149,12 +149,12 @@ def test_a_clock_that_is_closed_leaves_no_hold(page: ControlPage) -> None:
 
 
 def test_a_full_table_is_no_matter_to_a_rank(page: ControlPage) -> None:
-    for rank in range(layout.MOST_HOLDS):
+    for rank in range(layout.MAX_HOLDS):
         page.hold(hold_of(rank))
     clock = JobClock(page)
     clock.hold(1000)
     clock.release(1000)
-    assert len(page.holds()) == layout.MOST_HOLDS
+    assert len(page.holds()) == layout.MAX_HOLDS
 
 
 def test_without_a_page_nobody_holds_anything() -> None:

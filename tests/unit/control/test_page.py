@@ -285,7 +285,7 @@ def test_a_free_clock_is_the_monotonic_one() -> None:
 )
 def test_any_words_fit_the_page_in_ascii(words: AbortWords) -> None:
     text = words.to_json()
-    assert len(text) <= layout.MOST_ABORT_NBYTES
+    assert len(text) <= layout.MAX_ABORT_NBYTES
     assert all(0x20 <= byte < 0x7F for byte in text)
     again = AbortWords.from_json(text)
     assert list(again.ranks) == list(words.ranks)[:64]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distdbg.debugger.evaluate import MOST_TEXT, evaluate, show
+from distdbg.debugger.evaluate import MAX_TEXT, evaluate, show
 
 
 def ask(expression: str, **names: Any) -> dict[str, str]:
@@ -37,8 +37,8 @@ def test_an_array_of_any_size_is_shown_without_a_copy() -> None:
 
 
 def test_a_long_value_is_cut() -> None:
-    assert len(show("x" * 10**6)) <= MOST_TEXT
-    assert len(show([list(range(1000))] * 1000)) <= MOST_TEXT
+    assert len(show("x" * 10**6)) <= MAX_TEXT
+    assert len(show([list(range(1000))] * 1000)) <= MAX_TEXT
 
 
 def test_names_of_the_frame_are_known() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdbg.debugger import protocol
-from distdbg.debugger.protocol import MOST_LINE_NBYTES, MOST_TEXT, MalformedLine
+from distdbg.debugger.protocol import MAX_LINE_NBYTES, MAX_TEXT, MalformedLine
 
 
 @given(st.dictionaries(st.text(), st.text() | st.integers() | st.none()))
@@ -43,14 +43,14 @@ def test_lines_are_cut_wherever_the_bytes_were_parted(lines: list[bytes]) -> Non
 
 def test_a_line_that_has_no_end_is_refused() -> None:
     with pytest.raises(MalformedLine, match="more than"):
-        protocol.cut_lines(bytearray(b"x" * (MOST_LINE_NBYTES + 1)))
+        protocol.cut_lines(bytearray(b"x" * (MAX_LINE_NBYTES + 1)))
 
 
 def test_a_long_text_goes_in_lines_that_any_client_takes() -> None:
-    text = "\u2502" * (3 * MOST_TEXT + 5)
+    text = "\u2502" * (3 * MAX_TEXT + 5)
     lines = [protocol.encode(words) for words in protocol.text_lines(text)]
     assert len(lines) == 4
-    assert all(len(line) <= MOST_LINE_NBYTES for line in lines)
+    assert all(len(line) <= MAX_LINE_NBYTES for line in lines)
     assert "".join(json.loads(line)["write"] for line in lines) == text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.agent.policy import find_hopeless
+from distdbg.agent.policy import find_blocked
 from distdbg.diagnose.debugged import held_spans, is_debugged, prompt_of
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.matching import match
@@ -84,7 +84,7 @@ def test_a_rank_that_was_interrupted_in_an_op_is_part_of_no_deadlock() -> None:
     assert kinds(build.session) == {FindingKind.STALL}
     waits = dict(find_waits(build.session, match(build.session)))
     assert list(waits) == [0]
-    assert not find_hopeless(build.session, waits)
+    assert not find_blocked(build.session, waits)
 
 
 @pytest.mark.parametrize("state", [RankState.ASLEEP, RankState.STOPPED, RankState.HOLDS_GIL])

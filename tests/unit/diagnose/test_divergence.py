@@ -7,7 +7,7 @@ import time
 import pytest
 
 from distdbg.diagnose.divergence import (
-    _MOST_SHIFTS,
+    _MAX_SHIFTS,
     CallSign,
     FirstDifference,
     _shift,
@@ -295,6 +295,6 @@ def test_a_long_record_without_a_shift_is_not_compared_at_each_of_its_calls(valu
     theirs = [Counted(1) for _ in range(2 * count)] + [Counted(value)] * 9
     Counted.compared = 0
     assert _shift(mine, theirs, count) == (None, 0)
-    assert Counted.compared < (_MOST_SHIFTS + 9) * count
+    assert Counted.compared < (_MAX_SHIFTS + 9) * count
     Counted.compared = 0
     assert _shift(mine[1:], [Counted(5), *mine], 2) == (0, 2)

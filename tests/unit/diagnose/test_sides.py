@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distdbg.diagnose.comparing import Comparer
-from distdbg.diagnose.find.sides import find_sides, odd_ranks
+from distdbg.diagnose.find.mismatch_calls import differing_ranks, find_sides
 from tests.support.session_builder import SessionBuilder
 
 
@@ -28,4 +28,4 @@ def test_the_majority_is_right_and_else_who_sends_to_all(
         for rank, size in enumerate(sizes)
     }
     sides = find_sides(Comparer(build.session), calls)
-    assert odd_ranks(build.session, sides) == odd
+    assert differing_ranks(build.session, sides) == odd

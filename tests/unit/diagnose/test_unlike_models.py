@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distdbg.diagnose.find.unlike_models import find_unlike_models
+from distdbg.diagnose.find.dead import find_unlike_models
 
 
 def told(rank: int, count: int, other: int, others_count: int) -> str:

@@ -259,5 +259,5 @@ def test_parts_follow_each_other_without_a_seam(
 ) -> None:
     run = every_kind()
     whole = text_of(run.open(tmp_path))
-    monkeypatch.setattr("distdbg.export.tables.rank_columns._MOST_ROWS", 3)
+    monkeypatch.setattr("distdbg.export.tables.rank_columns._MAX_ROWS", 3)
     assert text_of(run.open(tmp_path)) == whole

@@ -7,7 +7,8 @@ import pytest
 from distdbg.export.http.gate import AccessGate, find_uids
 from distdbg.export.http.pages import takes_gzip
 from distdbg.export.http.peers import find_uid, is_local
-from distdbg.export.http.sd import MetricsTarget, join_address, write_targets
+from distdbg.export.http.sd import MetricsTarget, write_targets
+from distdbg.launch.endpoint import join_endpoint
 
 GATE = AccessGate(own_uid=1000, uids=frozenset((1001,)), token=b"secret")
 
@@ -127,5 +128,5 @@ def test_targets_are_as_prometheus_reads_them() -> None:
 
 
 def test_an_address_of_version_6_is_in_brackets() -> None:
-    assert join_address("::1", 9400) == "[::1]:9400"
-    assert join_address("10.0.0.1", 9400) == "10.0.0.1:9400"
+    assert join_endpoint("::1", 9400) == "[::1]:9400"
+    assert join_endpoint("10.0.0.1", 9400) == "10.0.0.1:9400"

@@ -105,7 +105,7 @@ def test_a_row_group_holds_whole_ranks_or_a_part_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("distdbg.export.tables.parquet._GROUP_ROWS", 10)
-    monkeypatch.setattr("distdbg.export.tables.rank_columns._MOST_ROWS", 8)
+    monkeypatch.setattr("distdbg.export.tables.rank_columns._MAX_ROWS", 8)
     run = MadeRun(4)
     for rank, count in enumerate((4, 5, 20, 1)):
         for _ in range(count):

@@ -23,7 +23,7 @@ from distdbg.export.metrics.client import describe, to_client
 from distdbg.export.metrics.collect import collect
 from distdbg.export.metrics.families import FAMILIES, MetricType, Scope
 from distdbg.export.metrics.model import Exemplar, Histogram, Metrics
-from distdbg.export.metrics.samples import Blamed, Exemplars, HostFacts
+from distdbg.export.metrics.samples import CausingRank, Exemplars, HostFacts
 from distdbg.export.metrics.text import newest_by_le, to_openmetrics, to_text
 from distdbg.export.metrics.totals import Accumulator
 from distdbg.record.printable import printable
@@ -56,7 +56,7 @@ def whole(run: str = "0412", name: str = "n01", exemplars: Exemplars | None = No
         [totals],
         findings_now={"straggler": 1},
         findings_total={"straggler": 2},
-        blamed=(Blamed(3, "straggler", "a.py:8 (step)", "0-2"),),
+        causes=(CausingRank(3, "straggler", "a.py:8 (step)", "0-2"),),
     )
     return collect(facts, totals, job, exemplars or {})
 
@@ -353,8 +353,8 @@ def test_whatever_ranks_do_an_agent_serves_no_more_than_it_says() -> None:
     totals = Accumulator()
     facts = replace(facts, agent=agent)
     totals.take(facts)
-    blamed = [Blamed(rank, "deadlock", f"a.py:{rank} (step)") for rank in range(100)]
-    job = job_of([totals], findings_now=many, findings_total=many, blamed=blamed)
+    causes = [CausingRank(rank, "deadlock", f"a.py:{rank} (step)") for rank in range(100)]
+    job = job_of([totals], findings_now=many, findings_total=many, causes=causes)
     found = collect(facts, totals, job).value("distdbg_agent_series") or 0
     most = most_series(len(ranks), is_first=True)
     assert 0.9 * most < found <= most

@@ -17,8 +17,7 @@ from distdbg.diagnose.session import Session
 from distdbg.diagnose.verdict import diagnose
 from distdbg.errors import RecordError
 from distdbg.export.reading import OpenedRun, RunSelection, open_run
-from distdbg.export.torch_fr.batches import write_pickle
-from distdbg.export.torch_fr.dumps import FILE_PREFIX, write
+from distdbg.export.torch_fr.dumps import FILE_PREFIX, write, write_pickle
 from distdbg.export.torch_fr.spelling import to_call
 from distdbg.record.ends import RankEnd, write_end
 from distdbg.record.folders import record_name

@@ -9,7 +9,7 @@ from distdbg.agent.judging.account import AccountMaker
 from distdbg.agent.judging.diagnosis_triggers import find_triggers
 from distdbg.agent.judging.judge import judge_accounts, plain_waits
 from distdbg.agent.judging.live_session import LiveFacts, ReceivedAccount
-from distdbg.agent.policy import find_proof
+from distdbg.agent.policy import find_proven_kind
 from distdbg.diagnose.traits import Trait
 from distdbg.follow.joining import note_joins
 from distdbg.follow.watched_rank import WatchedRank
@@ -93,4 +93,4 @@ def test_the_root_judges_them_once_they_have_waited_for_longer_than_ranks_start_
         (2, [1], "init_process_group"),
     ]
     assert all(one["can_go_on"] for one in waits)
-    assert find_proof(judged.session, root, [0, 2]) is None
+    assert find_proven_kind(judged.session, root, [0, 2]) is None

@@ -83,15 +83,15 @@ def test_where_a_rank_stands_is_the_call_that_waits(tail: RecordTail, tmp_path: 
     builder.issue("all_gather", stack=SITE, is_async=True)
     put(tmp_path, builder)
     tail.scan()
-    standing = tail.records[0].standing()
-    assert standing.is_in
-    assert not standing.is_waiting
+    current_ops = tail.records[0].current_ops()
+    assert current_ops.is_in
+    assert not current_ops.is_waiting
     waits = builder.issue("barrier", stack=SITE)
     put(tmp_path, builder)
-    standing = tail.records[0].standing()
-    assert standing.is_waiting
-    assert standing.op is not None
-    assert name_op(standing.op) == "barrier #3 on group 'dp'"
+    current_ops = tail.records[0].current_ops()
+    assert current_ops.is_waiting
+    assert current_ops.op is not None
+    assert name_op(current_ops.op) == "barrier #3 on group 'dp'"
     builder.end(waits, after_ns=5)
     put(tmp_path, builder)
     tail.scan()
@@ -105,7 +105,7 @@ def test_the_line_of_a_rank_has_the_name_that_the_program_gives_its_op(
     builder.issue("all_reduce", stack=SITE, comm="backward of all_gather at train.py:31")
     put(tmp_path, builder)
     tail.scan()
-    watched = WatchedRank(rank=0, host="n14", pid=1, standing=tail.records[0].standing())
+    watched = WatchedRank(rank=0, host="n14", pid=1, current_ops=tail.records[0].current_ops())
     op = "all_reduce #1 on group 'dp' (backward of all_gather at train.py:31)"
     assert watched.row(5).op == op
 
@@ -118,17 +118,17 @@ def test_an_async_op_that_a_thread_waits_for_is_where_the_rank_is(
     builder.issue("all_reduce", stack=SITE, is_async=True)
     put(tmp_path, builder)
     tail.scan()
-    assert not tail.records[0].standing().is_waiting
+    assert not tail.records[0].current_ops().is_waiting
     builder.wait(first, since_ns=5, stack=[("/home/ada/train.py", 95, "step")])
     put(tmp_path, builder)
-    standing = tail.records[0].standing()
-    assert standing.is_waiting
-    assert standing.op is not None
-    assert standing.op.number == first
-    assert show_site(standing.site or standing.op.stack[0]) == "train.py:95 (step)"
+    current_ops = tail.records[0].current_ops()
+    assert current_ops.is_waiting
+    assert current_ops.op is not None
+    assert current_ops.op.number == first
+    assert show_site(current_ops.site or current_ops.op.stack[0]) == "train.py:95 (step)"
     builder.end_wait()
     put(tmp_path, builder)
-    assert not tail.records[0].standing().is_waiting
+    assert not tail.records[0].current_ops().is_waiting
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7, 0.9])
@@ -139,7 +139,7 @@ def test_a_torn_record_gives_what_is_whole(tail: RecordTail, tmp_path: Path, sha
     path = tmp_path / record_name(0)
     path.write_bytes(builder.torn(int(len(builder.stores) * share)))
     tail.scan()
-    tail.records[0].standing()
+    tail.records[0].current_ops()
     tail.records[0].texts(0)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from distdbg.follow.stacks import RankStacks, StackFrame, ThreadStack
-from distdbg.follow.tail import Standing
+from distdbg.follow.tail import CurrentOps
 from distdbg.follow.watched_rank import WatchedRank, name_op
 from distdbg.record.entries import KIND_LABELS, Group, OpEntry, RecordedFrame, WorkWaitEntry
 from distdbg.record.rank_state import RankState
@@ -22,12 +22,14 @@ def test_a_process_that_never_writes_a_record_is_said_to_have_none() -> None:
 
 
 def stopped() -> WatchedRank:
-    return WatchedRank(rank=1, host="n01", pid=7, state=RankState.STOPPED, standing=after_an_op())
+    return WatchedRank(
+        rank=1, host="n01", pid=7, state=RankState.STOPPED, current_ops=after_an_op()
+    )
 
 
-def after_an_op() -> Standing:
+def after_an_op() -> CurrentOps:
     called = RecordedFrame("/home/me/train.py", 17, "<module>")
-    return Standing(
+    return CurrentOps(
         None, False, (), wait=WorkWaitEntry(number=1, since_ns=2, thread=3, stack=(called,))
     )
 

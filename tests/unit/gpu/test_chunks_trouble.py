@@ -5,17 +5,19 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import distdbg as dist
 from distdbg.errors import DistError, MismatchError, OpTimeout, PeerLost
-from distdbg.runtime.backends.gpu import chunks, driver
+from distdbg.runtime.backends.gpu import chunks, driver, engine, held_copies
+from distdbg.runtime.backends.gpu.host_memory import HostMemory
 from tests.unit.gpu.moving import copies, run
-from tests.unit.gpu.stand_in import Machine
+from tests.unit.gpu.stand_in import GpuArray, Machine
 
 CHUNK = 64 << 10
 COUNT = 10 * CHUNK // 4
@@ -65,9 +67,46 @@ def test_a_device_that_hangs_in_the_middle_is_ended_by_the_limit(
 
         with pytest.raises(DistError, match="all_reduce #1") as ended:
             step()
+        if dist.get_rank() == 1:  # what the device may have still is not freed
+            memory, arrays = cast(tuple[HostMemory, Any], held_copies._held[0].memory)
+            assert memory._places
+            assert arrays[0][0].address == x.host.ctypes.data
+            machine.hangs.clear()
+            held_copies.look()
+            assert held_copies._held == []
         return type(ended.value)
 
     assert OpTimeout in run(program)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_copy_of_an_array_with_gaps_is_kept_until_its_op_is_done(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    copied: dict[int, weakref.ref[GpuArray]] = {}
+    seen: list[bool] = []
+    original = engine.device_buffer
+
+    def buffer(x: Any, *, writable: bool = False) -> Any:
+        made = original(x, writable=writable)
+        if made.is_stand_in:
+            copied[dist.get_rank()] = weakref.ref(made.array)
+        return made
+
+    monkeypatch.setattr(engine, "device_buffer", buffer)
+    machine.on_copy = lambda nbytes: seen.append(copied[dist.get_rank()]() is not None)
+
+    def program() -> list[float]:
+        x = machine.array(np.ones(2 * COUNT))[::2]
+        into = machine.array(np.zeros(2 * COUNT))
+        work = dist.all_gather_into_tensor(into, x, async_op=is_async)
+        if work is not None:
+            work.wait()
+        return sorted(set(into.host.tolist()))
+
+    assert run(program) == [[1.0]] * 2
+    assert len(copied) == 2
+    assert all(seen)
 
 
 def one_is_killed() -> list[Any]:

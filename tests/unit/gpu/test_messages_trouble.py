@@ -20,7 +20,8 @@ from distdbg.errors import (
     OpTimeout,
     PeerLost,
 )
-from distdbg.runtime.backends.gpu import driver
+from distdbg.runtime.arrays.device_arrays import DeviceBuffer
+from distdbg.runtime.backends.gpu import driver, held_copies
 from tests.unit.gpu.moving import copies, move, run
 from tests.unit.gpu.stand_in import Machine
 
@@ -140,6 +141,32 @@ def test_a_copy_that_hangs_is_ended_by_the_limit_and_one_that_fails_at_once(
             assert told[1] == "recv on group 'world' failed on the GPU: CudaError: 700"
             assert "recv on group 'world' failed on the GPU" in told[0]
         getattr(machine, how).clear()
+
+
+def test_what_a_copy_reads_and_writes_is_held_until_it_is_done(machine: Machine) -> None:
+    machine.on_copy = lambda nbytes: machine.hangs.add(1)
+
+    def program() -> None:
+        x = machine.array(np.zeros(8, np.float32))[::2]  # received into memory of our own
+        if dist.get_rank() == 0:
+            with pytest.raises(DistError):
+                move(x)
+            return
+        with pytest.raises(OpTimeout):
+            move(x, 0.3)
+        [held] = held_copies._held
+        assert isinstance(held.memory, DeviceBuffer)
+        assert held.memory.is_stand_in
+        assert dist.group.WORLD is not None
+        own: Any = dist.group.WORLD.engine
+        own.on_gpu.close()
+        assert machine.left_open() == 2  # the sender's array and event
+        machine.hangs.clear()
+        held_copies.look()
+        assert held_copies._held == []
+        assert machine.left_open() == 0
+
+    run(program)
 
 
 def test_a_sender_that_gives_up_while_its_memory_is_read_ends_the_recv(machine: Machine) -> None:

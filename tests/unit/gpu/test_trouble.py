@@ -25,8 +25,9 @@ from distdbg.errors import (
     PeerLost,
     UsageError,
 )
+from distdbg.ops.call import Call, Kind
 from distdbg.record.reader import read_record
-from distdbg.runtime.backends.gpu import driver
+from distdbg.runtime.backends.gpu import driver, held_copies
 from tests.unit.gpu.stand_in import Machine
 
 
@@ -143,6 +144,30 @@ def test_a_gpu_that_hangs_or_fails_is_told_on_all_ranks(machine: Machine, way: s
         assert "failed on the GPU: CudaError: 700" in first
     assert "all_reduce #2" in second
     assert "rank 0" in second
+
+
+def test_what_an_op_over_ipc_has_is_held_until_the_gpu_is_done(machine: Machine) -> None:
+    def program() -> None:
+        sum_of(machine, 1)
+        if dist.get_rank() == 0:
+            own: Any = dist.group.WORLD.engine  # type: ignore[union-attr]  # there is one
+            own.on_gpu._engine.inner._control.clock = Clock(machine)
+            machine.hangs.add(0)
+        x = machine.array([1.0, 0.0, 2.0, 0.0])[::2]
+        with pytest.raises(DistError):
+            dist.all_gather_into_tensor(machine.array(np.zeros(4)), x)
+        if dist.get_rank() == 0:
+            own.on_gpu.close()
+            assert machine.left_open() >= 2  # the other rank's array and event
+            assert any(
+                buffer.is_stand_in for held in held_copies._held[:1] for buffer in held.memory[0]
+            )
+            machine.hangs.clear()
+            held_copies.look()
+            assert held_copies._held == []
+
+    dist.run_threads(program, 2, timeout_s=240)
+    assert machine.left_open() == 0
 
 
 def test_who_does_not_come_to_the_first_op_is_named(machine: Machine) -> None:
@@ -274,6 +299,27 @@ def test_arrays_on_the_host_on_one_rank_are_a_mismatch_and_the_group_goes_on(
         assert re.search(r"ranks 0,2 called all_reduce at \S*test_trouble.py:\d", told)
         assert re.search(r"rank 1 called all_reduce at \S*test_trouble.py:\d", told)
         assert "the group is still usable" in told
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_after_such_a_mismatch_ops_have_the_same_number_on_all_ranks(
+    machine: Machine, first: bool
+) -> None:
+    def program() -> int:
+        if not first:
+            sum_of(machine, 1.0)
+        x: Any = np.ones(4, np.float32)
+        for _ in range(2):
+            with pytest.raises(MismatchError):
+                dist.all_reduce(x if dist.get_rank() == 1 else machine.array(x))
+        sum_of(machine, 1.0)
+        assert dist.group.WORLD is not None
+        own: Any = dist.group.WORLD.engine
+        arrays = (machine.array(x),)
+        call = Call(Kind.ALL_REDUCE, arrays, arrays)
+        return int(own.on_gpu.engine_for(call).next_seq(call))
+
+    assert dist.run_threads(program, 2, timeout_s=30) == [4 if first else 5] * 2
 
 
 def test_sizes_that_go_different_ways_are_told_as_sizes(

@@ -10,9 +10,9 @@ import pytest
 from distdbg.hosts.handshake import Handshake
 from distdbg.hosts.links import (
     GREETING_NS,
-    MOST_BULK_NBYTES,
-    MOST_STUCK_NBYTES,
-    MOST_WAITING_NBYTES,
+    MAX_BULK_NBYTES,
+    MAX_STUCK_NBYTES,
+    MAX_WAITING_NBYTES,
     SILENCE_NS,
     Link,
     LinkLost,
@@ -106,8 +106,8 @@ def test_an_end_that_does_not_read_is_told_no_more_and_is_cut_in_the_end(pair: P
         pair.child.write(b"x" * 10_000)
         pair.child.flush()
     pair.child.check(0)
-    assert MOST_WAITING_NBYTES < MOST_STUCK_NBYTES
-    pair.child.write(b"x" * MOST_STUCK_NBYTES)
+    assert MAX_WAITING_NBYTES < MAX_STUCK_NBYTES
+    pair.child.write(b"x" * MAX_STUCK_NBYTES)
     with pytest.raises(LinkLost, match="does not read"):
         pair.child.check(0)
 
@@ -138,7 +138,7 @@ def test_what_is_not_bulk_passes_what_is(pair: Pair) -> None:
 
 def test_an_end_that_takes_no_bulk_is_lost_before_it_costs_much(pair: Pair) -> None:
     pair.shake()
-    for _ in range(MOST_BULK_NBYTES // 16_000 + 2):
+    for _ in range(MAX_BULK_NBYTES // 16_000 + 2):
         pair.child.write_bulk(bytes(16_000))
     with pytest.raises(LinkLost, match="does not read"):
         pair.child.check(0)

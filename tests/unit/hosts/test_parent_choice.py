@@ -11,8 +11,15 @@ import pytest
 
 from distdbg.hosts import finding
 from distdbg.hosts.finding import Address, own_address, read_address, store_folder
-from distdbg.hosts.parent_choice import PATIENCE_NS, RETURN_NS, ParentChoice
-from distdbg.hosts.shape import FAN_IN, ancestors, children, parent
+from distdbg.hosts.parent_choice import (
+    FAN_IN,
+    PATIENCE_NS,
+    RETURN_NS,
+    ParentChoice,
+    ancestors,
+    children,
+    parent,
+)
 from distdbg.runtime.store import names
 
 S = 1_000_000_000

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.hosts.accounts import MOST_ACCOUNT_NBYTES, Accounts, Vouch
+from distdbg.hosts.accounts import MAX_ACCOUNT_NBYTES, AccountRequest, Accounts
 from distdbg.hosts.messages import BadMessage, pack_message
 from distdbg.hosts.node import Node
 
@@ -34,20 +34,20 @@ def test_an_account_comes_to_the_root_as_old_as_it_is() -> None:
     nodes[1].put_account({"now": 5, "ranks": []}, 0, _S)
     exchange(nodes, _S)
     [told] = nodes[0].told_accounts()
-    assert (told.node, told.vouch, told.account) == (1, 0, {"now": 5, "ranks": []})
+    assert (told.node, told.request, told.account) == (1, 0, {"now": 5, "ranks": []})
     assert told.made_ns <= _S + 50_000_000
 
 
 def test_a_probe_reaches_all_and_their_answers_have_its_number() -> None:
     nodes = attached(3)
     exchange(nodes, _S)
-    assert nodes[0].request_vouch([4, 5]) == 1
+    assert nodes[0].request_accounts([4, 5]) == 1
     exchange(nodes, 2 * _S)
     for node in nodes[1:]:
-        assert node.vouch == Vouch(1, (4, 5))
-        node.put_account({"ranks": [node.node]}, node.vouch.number, 3 * _S)
+        assert node.account_request == AccountRequest(1, (4, 5))
+        node.put_account({"ranks": [node.node]}, node.account_request.number, 3 * _S)
     exchange(nodes, 3 * _S)
-    assert {told.node: told.vouch for told in nodes[0].told_accounts()} == {1: 1, 2: 1}
+    assert {told.node: told.request for told in nodes[0].told_accounts()} == {1: 1, 2: 1}
 
 
 def test_a_host_that_is_lost_vouches_for_nothing() -> None:
@@ -61,7 +61,7 @@ def test_a_host_that_is_lost_vouches_for_nothing() -> None:
 def test_what_is_too_long_or_no_account_is_refused() -> None:
     accounts = Accounts()
     with pytest.raises(ValueError, match="at most"):
-        accounts.put(1, {"words": "x" * MOST_ACCOUNT_NBYTES}, 0, 0)
+        accounts.put(1, {"words": "x" * MAX_ACCOUNT_NBYTES}, 0, 0)
     for batch in ("", [1], [[1, 0, 0]], [[-1, 0, 0, {}]], [[1, 0, -1, {}]]):
         with pytest.raises(ValueError, match="not a"):
             accounts.take(batch, 0)
@@ -75,7 +75,7 @@ def test_what_is_too_long_or_no_account_is_refused() -> None:
 def test_a_batch_is_bounded_and_the_rest_follows() -> None:
     accounts = Accounts()
     for node in range(8):
-        accounts.put(node, {"words": "x" * (MOST_ACCOUNT_NBYTES - 100)}, 0, 0)
+        accounts.put(node, {"words": "x" * (MAX_ACCOUNT_NBYTES - 100)}, 0, 0)
     first = accounts.batch(0)
     assert 0 < len(first) < 8
     assert accounts.has_due

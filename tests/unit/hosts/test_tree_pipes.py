@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from distdbg.hosts.messages import BadMessage
 from distdbg.hosts.pipes import (
     HERE,
-    MOST_DATA_NBYTES,
-    MOST_PIPES,
+    MAX_DATA_NBYTES,
+    MAX_PIPES,
     WINDOW_NBYTES,
     News,
     NoWay,
@@ -118,9 +118,7 @@ def test_an_end_sends_no_more_than_the_other_has_taken_and_a_window(net: Net) ->
     net.nodes[1].send(key, bytes(WINDOW_NBYTES))
     net.run()
     assert net.nodes[1].room(key) == 0
-    assert all(
-        len(one.data) <= MOST_DATA_NBYTES for one in net.news[2] if isinstance(one, PipeData)
-    )
+    assert all(len(one.data) <= MAX_DATA_NBYTES for one in net.news[2] if isinstance(one, PipeData))
     net.nodes[2].take(key, 1000)
     net.run()
     assert net.nodes[1].room(key) == 1000
@@ -156,7 +154,7 @@ def test_a_broken_link_ends_its_pipes_with_a_word_and_no_other(net: Net) -> None
 
 
 def test_no_node_has_more_than_so_many_pipes(net: Net) -> None:
-    for _ in range(MOST_PIPES):
+    for _ in range(MAX_PIPES):
         assert net.nodes[1].open(PipeTarget("c")) is not None
     with pytest.raises(NoWay, match="64 pipes already"):
         net.nodes[1].open(PipeTarget("c"))
@@ -167,7 +165,7 @@ def test_no_node_has_more_than_so_many_pipes(net: Net) -> None:
     net.run()
     assert net.nodes[2].open(PipeTarget("a")) is not None  # there is room again
     net.run()
-    assert [len(node) for node in net.nodes] == [MOST_PIPES, MOST_PIPES - 1, MOST_PIPES]
+    assert [len(node) for node in net.nodes] == [MAX_PIPES, MAX_PIPES - 1, MAX_PIPES]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +176,7 @@ def test_no_node_has_more_than_so_many_pipes(net: Net) -> None:
         b"pO" + bytes(8) + b'{"host": "c"}',
         b"pO" + bytes(8) + b'{"host": "c", "from": 3}',
         b"pO" + bytes(8) + b"[" * 5000,
-        b"pD" + bytes(8) + bytes(MOST_DATA_NBYTES + 1),
+        b"pD" + bytes(8) + bytes(MAX_DATA_NBYTES + 1),
     ],
 )
 def test_what_no_agent_says_cuts_the_link(net: Net, frame: bytes) -> None:
@@ -198,5 +196,5 @@ def test_whatever_a_link_says_nothing_grows(frames: list[bytes]) -> None:
             except BadMessage:
                 continue
     net.run()
-    assert all(len(node) <= MOST_PIPES for node in net.nodes)
+    assert all(len(node) <= MAX_PIPES for node in net.nodes)
     assert len(net.arrived(2)) <= WINDOW_NBYTES

@@ -20,9 +20,9 @@ from benchmarks.agent_tree import (
 from distdbg.follow.status import RankStatus
 from distdbg.hosts.job_view import JobView, make_view
 from distdbg.hosts.messages import BadMessage, pack_message
-from distdbg.hosts.node import MOST_NBYTES_S
+from distdbg.hosts.node import MAX_NBYTES_S
 from distdbg.hosts.orders import Order
-from distdbg.hosts.shape import ancestors
+from distdbg.hosts.parent_choice import ancestors
 from distdbg.record.rank_state import RankState
 
 AGENTS = int(os.environ.get("STRESS_AGENTS", "512"))
@@ -161,7 +161,7 @@ def test_words_that_nothing_compresses_stay_within_the_budget() -> None:
         simulation.run(look * 100 * MS)
         marks.append(simulation.received.get(0, 0))
     busiest = max(later - before for before, later in zip(marks, marks[10:], strict=False))
-    assert busiest < 1.3 * MOST_NBYTES_S
+    assert busiest < 1.3 * MAX_NBYTES_S
 
 
 def test_a_dead_host_is_lost_with_its_age_and_its_children_are_not() -> None:

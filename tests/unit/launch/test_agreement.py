@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,25 +11,10 @@ from hypothesis import strategies as st
 
 from distdbg.errors import RendezvousError
 from distdbg.launch.rendezvous import state as agreement
+from distdbg.launch.rendezvous.keeper import SilentHosts
 from distdbg.launch.rendezvous.round import Closing
-from distdbg.launch.rendezvous.silence import SilentHosts
 from distdbg.launch.rendezvous.state import RendezvousState
-
-_spec = importlib.util.spec_from_file_location(
-    "simulated_launchers", Path(__file__).with_name("simulated_launchers.py")
-)
-assert _spec is not None
-assert _spec.loader is not None
-simulated = sys.modules.setdefault(_spec.name, importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(simulated)
-LAST_CALL_S = simulated.LAST_CALL_S
-Job, Launcher, bury, member, settle = (
-    simulated.Job,
-    simulated.Launcher,
-    simulated.bury,
-    simulated.member,
-    simulated.settle,
-)
+from tests.unit.launch.simulated_launchers import LAST_CALL_S, Job, Launcher, bury, member, settle
 
 
 def forming(*names: str, **facts: object) -> RendezvousState:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,20 +11,7 @@ from hypothesis import strategies as st
 from distdbg.launch.decide import LauncherAction, Situation, decide
 from distdbg.launch.rendezvous.notes import LauncherNote
 from distdbg.launch.rendezvous.round import Closing
-
-_spec = importlib.util.spec_from_file_location(
-    "simulated_launchers", Path(__file__).with_name("simulated_launchers.py")
-)
-assert _spec is not None
-assert _spec.loader is not None
-simulated = sys.modules.setdefault(_spec.name, importlib.util.module_from_spec(_spec))
-_spec.loader.exec_module(simulated)
-Job, Launcher, bury, settle = (
-    simulated.Job,
-    simulated.Launcher,
-    simulated.bury,
-    simulated.settle,
-)
+from tests.unit.launch.simulated_launchers import Job, Launcher, bury, settle
 
 DONE = LauncherNote(kind="finished")
 LEAVING = LauncherNote(kind="leaving", what="SIGTERM was received")

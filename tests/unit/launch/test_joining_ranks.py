@@ -10,7 +10,7 @@ import pytest
 
 from distdbg.diagnose.traits import Trait
 from distdbg.launch.diagnosis import Diagnosis
-from distdbg.launch.joining_ranks import is_of_joining, say_join_wait
+from distdbg.launch.late_ranks import is_of_joining, say_join_wait
 from distdbg.launch.rank_activity import what_ranks_do
 from distdbg.record.join_calls import JoinCall, read_join_calls, write_join_call
 

@@ -6,7 +6,7 @@ import pytest
 
 from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.evidence import LostRankEvidence
-from distdbg.launch.killed_at_once import struck_at_once
+from distdbg.launch.final_report import struck_at_once
 from distdbg.launch.report import JobOutcome, exit_code, report
 from distdbg.record.ends import RankEnd
 from tests.unit.launch.report_facts import ended

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distdbg.launch.last_frames import last_frames, last_line
+from distdbg.launch.report_details import last_frames, last_line
 
 GROUP = """\
   + Exception Group Traceback (most recent call last):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from distdbg.launch.last_seen import LastSeen, last_seen, seen_now
-from distdbg.launch.memory_limit import name_limit
+from distdbg.launch.memory import name_limit
 from distdbg.record.observations import Observation
 from distdbg.record.rank_state import RankState
 

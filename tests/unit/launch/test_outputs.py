@@ -21,7 +21,7 @@ from distdbg.launch.options import RunOptions
 from distdbg.launch.output_streams import StdStreams
 from distdbg.launch.outputs.choices import OutputChoices, StreamTarget
 from distdbg.launch.outputs.folders import make_logs_folder
-from distdbg.launch.outputs.lines import MOST_LINE_NBYTES, LineCutter
+from distdbg.launch.outputs.lines import MAX_LINE_NBYTES, LineCutter
 from distdbg.launch.outputs.outputs import Outputs
 
 ALL = (StdStreams.ALL,) * 4
@@ -89,7 +89,7 @@ def test_only_lines_with_one_of_the_needles_come_out() -> None:
 
 def test_a_line_beyond_all_size_goes_out_in_pieces_with_one_prefix() -> None:
     lines = LineCutter(b">")
-    text = b"x" * (MOST_LINE_NBYTES + 1)
+    text = b"x" * (MAX_LINE_NBYTES + 1)
     assert lines.feed(text) == b">" + text
     assert lines.feed(b"end\nnext\n") == b"end\n>next\n"
     assert lines.feed(text) == b">" + text

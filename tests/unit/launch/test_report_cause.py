@@ -24,7 +24,7 @@ from tests.unit.launch.report_facts import (
 def first_of(*evidence: LostRankEvidence) -> tuple[LossRole, list[int]]:
     found = find_root_cause(evidence)
     assert found is not None
-    return found.part, [one.rank for one in found.first]
+    return found.role, [one.rank for one in found.first]
 
 
 def test_a_victim_that_is_gone_earlier_is_not_the_cause() -> None:
@@ -63,7 +63,7 @@ def test_a_chain_of_losses_ends_at_the_one_that_lost_nobody() -> None:
 def test_who_was_ended_by_the_launcher_never_wins() -> None:
     killed = LostRankEvidence(end=ended(0, 0.5, signal=9, was_asked=True))
     assert first_of(killed, LostRankEvidence(end=ended(1, exit_code=3))) == (LossRole.CAUSE, [1])
-    assert first_of(killed, terminated(1)) == (LossRole.ENDED, [0])
+    assert first_of(killed, terminated(1)) == (LossRole.TERMINATED, [0])
 
 
 def test_who_had_failed_before_it_was_ended_is_the_first() -> None:
@@ -98,8 +98,8 @@ def test_without_any_error_file_the_record_tells_a_victim() -> None:
 
 
 def test_a_rank_of_another_host_is_named_although_nothing_is_known_of_it() -> None:
-    part, ranks = first_of(lost(0, 7), lost(1, 7, 1.2))
-    assert (part, ranks) == (LossRole.VICTIM, [0, 1])
+    role, ranks = first_of(lost(0, 7), lost(1, 7, 1.2))
+    assert (role, ranks) == (LossRole.VICTIM, [0, 1])
     assert "  rank 7: how it ended is not known here; it may be on another host" in told(
         lost(0, 7), lost(1, 7, 1.2)
     )

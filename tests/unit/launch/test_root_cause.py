@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from distdbg.launch.evidence import LostRankEvidence
 from distdbg.launch.record_facts import RecordFacts
 from distdbg.launch.report import JobOutcome, exit_code, report
-from distdbg.launch.root_cause import LossRole, divide, find_root_cause
+from distdbg.launch.root_cause import LossRole, find_root_cause, sort_by_role
 from distdbg.record.ends import Cause, RankEnd
 from distdbg.record.error_file import ErrorFacts
 from distdbg.record.format import Exit
@@ -83,17 +83,17 @@ def test_a_failure_has_a_first_and_each_rank_has_one_part(evidence: list[LostRan
     if found is None:
         assert not failed
         return
-    told = [one.rank for one in (*found.first, *found.others, *found.victims, *found.ended)]
+    told = [one.rank for one in (*found.first, *found.others, *found.victims, *found.terminated)]
     assert len(told) == len(set(told))
     assert failed <= set(told)
     assert found.first
-    parts = divide(evidence)
-    assert sorted(one.rank for several in parts.values() for one in several) == sorted(
+    roles = sort_by_role(evidence)
+    assert sorted(one.rank for several in roles.values() for one in several) == sorted(
         one.rank for one in evidence
     )
-    if parts[LossRole.CAUSE]:
-        assert found.part in (LossRole.CAUSE, LossRole.LEAVER)
-    if found.part is LossRole.ENDED:
+    if roles[LossRole.CAUSE]:
+        assert found.role in (LossRole.CAUSE, LossRole.LEAVER)
+    if found.role is LossRole.TERMINATED:
         assert all(one.end.was_asked for one in evidence if one.end.is_failure)
 
 

@@ -6,7 +6,7 @@ import calendar
 
 import pytest
 
-from distdbg.launch.outputs.stamps import Stamp, read_stamp, zone_of
+from distdbg.launch.outputs.timed import Stamp, read_stamp, zone_of
 
 HOUR = 3_600 * 10**9
 NOON = calendar.timegm((2026, 11, 20, 12, 0, 0)) * 10**9

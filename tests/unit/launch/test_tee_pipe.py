@@ -10,8 +10,7 @@ from pathlib import Path
 
 from distdbg.launch.outputs.lines import LineCutter
 from distdbg.launch.outputs.losses import OutputLoss, say_losses
-from distdbg.launch.outputs.tail import LogTail
-from distdbg.launch.outputs.tee_pipe import TeePipe
+from distdbg.launch.outputs.tail import LogTail, TeePipe
 
 
 class Shown:

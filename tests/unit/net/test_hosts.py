@@ -12,9 +12,8 @@ import pytest
 
 from distdbg.errors import ConfigError
 from distdbg.runtime.net import address
-from distdbg.runtime.net.address import own_address
+from distdbg.runtime.net.address import Interface, choose_interface, list_interfaces, own_address
 from distdbg.runtime.net.hosts import find_hosts, host_of_rank, is_one_machine
-from distdbg.runtime.net.interfaces import Interface, choose_interface, list_interfaces
 from distdbg.runtime.rendezvous.process import ProcessIdentity
 from distdbg.runtime.store import names
 

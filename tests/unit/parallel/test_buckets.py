@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdbg.errors import UsageError
+from distdbg.runtime.parallel.gradient_reducer import leaves, rebuild
 from distdbg.runtime.parallel.reducer.buckets import Capacity, assign
 from distdbg.runtime.parallel.reducer.measures import Measures, PassTimes
 from distdbg.runtime.parallel.reducer.parameters import Parameter
-from distdbg.runtime.parallel.tree import leaves, rebuild
 
 DTYPES = ("float16", "float32", "float64")
 

@@ -9,7 +9,7 @@ import pytest
 from distdbg.ops.call import Kind
 from distdbg.runtime.plan import Plan, Problem, Topology, make_plan
 from distdbg.runtime.plan import all_reduce as maker
-from distdbg.runtime.plan.cost import Cost, predict_s, predict_sampled_s, segment_costs_s
+from distdbg.runtime.plan.compare import Cost, predict_s, predict_sampled_s, segment_costs_s
 from distdbg.runtime.plan.problem import uniform_problem
 
 TOPOLOGY = Topology(single_copy=True, slot_nbytes=1 << 20)

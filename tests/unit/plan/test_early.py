@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from distdbg.ops.call import Kind
 from distdbg.runtime.plan import Plan, Space, Step, StepKind, Topology
-from distdbg.runtime.plan.between.choose import plan_by_name
-from distdbg.runtime.plan.between.early import MOST_EARLY_NBYTES, send_early
+from distdbg.runtime.plan.between.choose import MAX_EARLY_NBYTES, plan_by_name, send_early
 from distdbg.runtime.plan.layout import make_hosts
 from distdbg.runtime.plan.problem import uniform_problem
 
@@ -53,12 +52,12 @@ def test_messages_to_one_rank_stay_in_order() -> None:
     later = send(1, Space.SCRATCH)
     plan = (GATE, recv(3), later, send(1))
     assert early(*plan) == plan
-    long = send(1, nbytes=MOST_EARLY_NBYTES + 1)
+    long = send(1, nbytes=MAX_EARLY_NBYTES + 1)
     assert early(GATE, long, send(1), send(2)) == (send(2), GATE, long, send(1))
 
 
 def test_much_for_one_rank_waits() -> None:
-    half = send(1, nbytes=MOST_EARLY_NBYTES // 2)
+    half = send(1, nbytes=MAX_EARLY_NBYTES // 2)
     assert early(GATE, half, half, half) == (half, half, GATE, half)
 
 

@@ -8,9 +8,17 @@ from distdbg.ops.call import Kind
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.between.choose import choose, fastest, names_for
 from distdbg.runtime.plan.between.estimate import estimate_s
-from distdbg.runtime.plan.bounds import blocks_of, bound_s, bytes_bound_s, latency_bound_s
-from distdbg.runtime.plan.compare import ComparedProblem, compare, is_too_much, time_of
-from distdbg.runtime.plan.draw_passages import MOST_RANKS, draw_passages
+from distdbg.runtime.plan.compare import (
+    ComparedProblem,
+    blocks_of,
+    bound_s,
+    bytes_bound_s,
+    compare,
+    is_too_much,
+    latency_bound_s,
+    time_of,
+)
+from distdbg.runtime.plan.draw_passages import MAX_RANKS, draw_passages
 from distdbg.runtime.plan.layout import make_hosts
 from distdbg.runtime.plan.names import NAMES
 from distdbg.runtime.plan.timing import SimulatedFaults
@@ -145,5 +153,5 @@ def test_a_drawing_of_many_ranks_says_what_it_leaves_out() -> None:
     asked = question(size=80, hosts=80)
     timing = time_of(asked, "doubling", keep_passages=True)
     drawing = draw_passages(timing, asked.topology.hosts, "many")
-    assert drawing.count(">rank ") == MOST_RANKS
+    assert drawing.count(">rank ") == MAX_RANKS
     assert "messages are not drawn" in drawing

@@ -11,7 +11,7 @@ from distdbg.record.known_marks import (
     OUT_OF_BATCHES,
     STEP,
 )
-from distdbg.record.loop_marks import LoopMark, LoopTrack
+from distdbg.record.passages import LoopMark, LoopTrack
 
 #: What a rank did, in order: a mark's name with its value, or a call.
 Did = list[tuple[str, int] | str]

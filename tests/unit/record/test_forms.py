@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdbg.record.forms import (
-    MOST_FORM_NBYTES,
+    MAX_FORM_NBYTES,
     Form,
     Listing,
     hash_list,
@@ -92,7 +92,7 @@ def test_any_form_fits_and_is_whole_or_says_that_it_is_cut(
     words: dict[str, str], rest: dict[str, Any], root: int | None, nbytes: int
 ) -> None:
     text = write_form(**words, **rest, root=root, nbytes=nbytes)
-    assert len(text) <= MOST_FORM_NBYTES
+    assert len(text) <= MAX_FORM_NBYTES
     form = read_form(text)
     assert (form.root, form.nbytes) == (root, nbytes)
     for key in ("inputs", "outputs"):

@@ -58,7 +58,7 @@ def test_a_file_that_was_begun_anew_has_the_times_of_what_it_holds(log: Path) ->
 def test_an_index_stays_bounded_and_gets_coarser(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line_times, "MOST_ENTRIES", 8)
+    monkeypatch.setattr(line_times, "MAX_ENTRIES", 8)
     writer = LineTimesWriter(log, 0)
     for look in range(1, 61):
         write(log, ".")

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from distdbg.record.__main__ import to_plain
 from distdbg.record.entries import (
     ContextEntry,
     FindingEntry,
@@ -17,7 +18,6 @@ from distdbg.record.entries import (
 from distdbg.record.format import OP, Section
 from distdbg.record.rank_words import Clock
 from distdbg.record.reader import RecordFile, read_record
-from distdbg.record.record_json import to_plain
 from distdbg.record.text import render
 from tests.support.record_builder import RecordBuilder
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from distdbg.record.crash_file import crash_name, read_crash, write_crash
 from distdbg.record.entries import RecordedFrame
 from distdbg.record.printed_stack import own_frame, read_stack
+from distdbg.record.stack_file import crash_name, read_crash, write_crash
 from distdbg.record.traceback_text import PACKAGE
 
 CRASH = f"""\

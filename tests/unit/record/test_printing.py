@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.record.__main__ import main
+from distdbg.record.__main__ import main, to_plain
 from distdbg.record.entries import OpEntry
 from distdbg.record.folders import attempt_folder, user_folder
 from distdbg.record.format import COUNTER, Aside, Section, Status
 from distdbg.record.printable import printable
 from distdbg.record.rank_words import Clock
 from distdbg.record.reader import read_record
-from distdbg.record.record_json import to_plain
 from distdbg.record.text import format_duration, format_nbytes, quantile_ns, render
 from tests.support.record_builder import RecordBuilder
 from tests.support.record_examples import build_short, build_wrapped

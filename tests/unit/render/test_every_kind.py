@@ -11,7 +11,7 @@ from rich.console import Console
 from distdbg.diagnose.verdict import diagnose
 from distdbg.render.html import to_html
 from distdbg.render.schema import faults
-from distdbg.render.short import MOST_LINES, short_lines
+from distdbg.render.short import MAX_LINES, short_lines
 from distdbg.render.text import print_verdict
 from distdbg.render.verdict_json import to_plain
 from tests.support.planted import FAULTS, plant
@@ -23,7 +23,7 @@ def test_a_planted_fault_is_shown_in_every_form(fault: str) -> None:
     verdict = diagnose(session)
     lines = short_lines(session, verdict)
     assert lines[0] == verdict.what
-    assert len(lines) <= MOST_LINES
+    assert len(lines) <= MAX_LINES
     document = json.loads(json.dumps(to_plain(session, verdict), allow_nan=False))
     assert list(faults(document)) == []
     out = io.StringIO()

@@ -7,8 +7,7 @@ import pytest
 from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
-from distdbg.render.gone import gone_from, read_site
-from distdbg.render.stacks import fold_stacks
+from distdbg.render.stacks import fold_stacks, gone_from, read_site
 from tests.support.session_builder import SessionBuilder
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distdbg.render.enclosing import parse
-from distdbg.render.set_at import set_at
+from distdbg.render.told_stacks import set_at
 
 PROGRAM = """\
 import json

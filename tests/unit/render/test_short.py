@@ -9,7 +9,7 @@ import render_examples as examples
 
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Role, Severity, Verdict
 from distdbg.record.format import Exit
-from distdbg.render.short import MOST_LINES, short_lines
+from distdbg.render.short import MAX_LINES, short_lines
 from tests.support.session_builder import SessionBuilder
 
 
@@ -68,11 +68,11 @@ def test_there_are_never_more_than_twelve_lines(count: int) -> None:
     roles = {rank: Role.VICTIM if rank % 2 else Role.ROOT for rank in range(count)}
     verdict = Verdict(what="they differ", root=root, findings=(root,), roles=roles, lacks=lacks)
     lines = short_lines(build.session, verdict)
-    assert len(lines) <= MOST_LINES
+    assert len(lines) <= MAX_LINES
     assert lines[-1] == "  hint: do not"
     assert any("more facts" in line for line in lines) == (count > 4 * 2)
     without = replace(verdict, root=None)
-    assert len(short_lines(build.session, without)) <= MOST_LINES
+    assert len(short_lines(build.session, without)) <= MAX_LINES
 
 
 def test_nothing_of_a_program_reaches_the_terminal_as_a_command() -> None:

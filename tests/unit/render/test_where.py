@@ -17,7 +17,7 @@ from distdbg.record.rank_state import RankState
 from distdbg.render.stacks import fold_stacks, own_frames
 from distdbg.render.story import story_of
 from distdbg.render.svg import draw_wait_graph
-from distdbg.render.waitgraph import MOST_NODES, make_wait_graph
+from distdbg.render.waitgraph import MAX_NODES, make_wait_graph
 from distdbg.render.where import place_of, where_text
 from distdbg.render.words import fold_facts, iso_text, safe, seconds_text
 from tests.support.session_builder import SessionBuilder
@@ -123,7 +123,7 @@ def test_a_graph_has_a_bound_and_says_what_is_not_there() -> None:
         build.op(rank, "recv", peer=(rank + 1) % 100)
     _, verdict = examples.healthy()
     graph = make_wait_graph(build.session, verdict)
-    assert (len(graph.nodes), graph.left_out) == (MOST_NODES, 100 - MOST_NODES)
+    assert (len(graph.nodes), graph.left_out) == (MAX_NODES, 100 - MAX_NODES)
 
 
 def test_facts_that_differ_in_their_rank_alone_are_one() -> None:

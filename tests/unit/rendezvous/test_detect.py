@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distdbg.errors import ConfigError
-from distdbg.runtime.rendezvous.detect import detect
-from distdbg.runtime.rendezvous.host_list import expand_hosts
+from distdbg.runtime.rendezvous.detect import detect, expand_hosts
 
 OPEN_MPI = {
     "PMIX_NAMESPACE": "prterun-n1-10141@1",

@@ -8,7 +8,7 @@ from distdbg.errors import ConfigError, UsageError
 from distdbg.runtime.rendezvous.resolve import (
     AtAddress,
     AtFile,
-    AtSpot,
+    AtPublishedAddress,
     JoinPlan,
     derive_port,
     plan_meeting,
@@ -82,13 +82,13 @@ def test_a_rank_beyond_the_world_is_refused() -> None:
 
 def test_distdbg_store_says_where_if_no_address_is_set() -> None:
     environ = {"RANK": "0", "WORLD_SIZE": "1", "DISTDBG_STORE": "local:///tmp/x/store"}
-    assert plan(environ).where == AtSpot("/tmp/x/store", "/tmp/x/store")
+    assert plan(environ).where == AtPublishedAddress("/tmp/x/store", "/tmp/x/store")
     assert plan(environ | PLAIN).where == AtAddress("n01", 29500)
 
 
 def test_torchruns_own_store_port_is_not_used_on_one_host() -> None:
     where = plan(TORCHRUN).where
-    assert isinstance(where, AtSpot)
+    assert isinstance(where, AtPublishedAddress)
     assert "41061" in where.key
 
 
@@ -129,7 +129,7 @@ def test_torchrun_without_a_store_of_its_own_leaves_the_port_to_rank_0() -> None
 def test_mpich_on_one_host_meets_by_its_launcher_process() -> None:
     meeting = plan(MPICH)
     assert (meeting.rank, meeting.world_size) == (0, 2)
-    assert meeting.where == AtSpot("PMI 4711.99")
+    assert meeting.where == AtPublishedAddress("PMI 4711.99")
 
 
 def test_mpich_on_several_hosts_needs_the_first_host_and_a_port() -> None:

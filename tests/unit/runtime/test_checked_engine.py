@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,17 +21,8 @@ from distdbg.errors import (
     PeerLost,
 )
 from distdbg.runtime.backends.checked.checked_engine import DETAIL, INFO, OFF, CheckedEngine
+from tests.support import in_memory
 from tests.support.store_ranks import run_store_ranks
-
-# Test folders are no packages: the file is imported by its path.
-_spec = importlib.util.spec_from_file_location(
-    "in_memory", Path(__file__).with_name("in_memory.py")
-)
-assert _spec is not None
-assert _spec.loader is not None
-in_memory = importlib.util.module_from_spec(_spec)
-sys.modules["in_memory"] = in_memory
-_spec.loader.exec_module(in_memory)
 
 
 @pytest.fixture(autouse=True)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,17 +26,8 @@ from distdbg.ops.call import Call, Kind
 from distdbg.record.host import host_name
 from distdbg.runtime.backends.checked.control import DIFFERS, ControlGroup
 from distdbg.runtime.process.world import current
+from tests.support import in_memory
 from tests.support.store_ranks import run_store_ranks
-
-# Test folders are no packages: the file is imported by its path.
-_spec = importlib.util.spec_from_file_location(
-    "in_memory", Path(__file__).with_name("in_memory.py")
-)
-assert _spec is not None
-assert _spec.loader is not None
-in_memory = importlib.util.module_from_spec(_spec)
-sys.modules["in_memory"] = in_memory
-_spec.loader.exec_module(in_memory)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.control.clock import FREE_CLOCK
-from distdbg.debugger.breaking import BreakingPending
+from distdbg.debugger.breaker import BreakingPending
 from distdbg.errors import CollectiveError, OpTimeout, UsageError
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import await_end

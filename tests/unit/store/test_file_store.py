@@ -15,7 +15,7 @@ from distdbg.errors import DistStoreError, UsageError
 from distdbg.runtime.rendezvous.process import ProcessIdentity, identify_self
 from distdbg.runtime.store import FileStore
 from distdbg.runtime.store.file_log import HEADER, LogEntryKind, StoreChange, encode_record
-from distdbg.runtime.store.file_users import to_entry
+from distdbg.runtime.store.log_file import to_entry
 
 
 @pytest.fixture

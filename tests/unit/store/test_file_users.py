@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distdbg.runtime.rendezvous.process import ProcessIdentity
-from distdbg.runtime.store.file_users import FileState, Users, describe, judge, to_entry
+from distdbg.runtime.store.log_file import FileState, Users, describe, judge, to_entry
 
 
 def process(pid: int) -> ProcessIdentity:

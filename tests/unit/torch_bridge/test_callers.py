@@ -59,7 +59,7 @@ def test_recv_is_told_from_irecv(functions: dict[str, Any]) -> None:
 
 
 def test_a_mesh_takes_its_arguments_by_any_name() -> None:
-    from distdbg.torch_bridge.training.meshes import patch_mesh
+    from distdbg.torch_bridge.training.patching import patch_mesh
 
     class Mesh:
         def __init__(self, device_type: str, mesh: list[int]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from distdbg.runtime.parallel.reducer.names import (
-    MOST_NAME,
+    MAX_NAME,
     bucket_name,
     list_names,
     shared_module,
@@ -45,7 +45,7 @@ def test_a_unit_has_its_module_and_the_dimension_that_it_is_cut_along() -> None:
 
 def test_long_names_keep_both_ends() -> None:
     name = bucket_name(0, ["first." + "x" * 200 + ".weight", "last." + "y" * 200 + ".weight"])
-    assert len(name) <= MOST_NAME
+    assert len(name) <= MAX_NAME
     assert name.startswith("DDP bucket 0: first")
     assert name.endswith("y.weight")
 

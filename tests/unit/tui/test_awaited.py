@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from distdbg.diagnose.finding import Edge, Finding, FindingKind, Severity, Verdict
 from distdbg.record.rank_state import RankState
-from distdbg.tui.awaited import not_called
+from distdbg.tui.views.ops import not_called
 from distdbg.view.snapshot import GroupRow, RankRow, Snapshot
 
 OP = "all_reduce #5 on group 'dp'"

@@ -21,7 +21,7 @@ from distdbg.diagnose.finding import (
 from distdbg.errors import RecordError, UsageError
 from distdbg.record.rank_state import RankState
 from distdbg.tui.cells import Tone
-from distdbg.tui.headline import headline
+from distdbg.tui.head import headline
 from distdbg.tui.parts import NOBODY, parts_of
 from distdbg.tui.recording.feed import RecordedFeed
 from distdbg.tui.recording.reader import is_recording, read_recording

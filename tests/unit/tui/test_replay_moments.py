@@ -10,7 +10,7 @@ from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Status
 from distdbg.record.rank_state import RankState
-from distdbg.tui.replay.bars import MOST_BARS, Bars
+from distdbg.tui.replay.bars import MAX_BARS, Bars
 from distdbg.tui.replay.details import rank_detail, stacks_at
 from distdbg.tui.replay.moments import Moments, RankMoments
 from distdbg.tui.replay.ops import op_rows
@@ -87,7 +87,7 @@ def test_of_very_many_ops_in_one_place_the_failed_and_the_sums_are_kept() -> Non
         )  # fmt: skip
     build.op(0, "barrier", at_s=60)
     bars = Bars(Moments(build.session)).of(0, 0, 100 * S)
-    assert len(bars) <= 2 * MOST_BARS
+    assert len(bars) <= 2 * MAX_BARS
     assert [bar.seq for bar in bars if bar.has_failed] == [1235]
     assert [bar.kind for bar in bars if bar.ended is None] == ["barrier"]
     done = [bar for bar in bars if bar.ended is not None and not bar.has_failed]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from distdbg.record.rank_state import RankState
 from distdbg.tui.targets import RanksTarget, RankTarget
-from distdbg.tui.wait_graph import MOST_ALONE, MOST_NODES, WaitBoxes, draw_waits, fold_waits
+from distdbg.tui.wait_graph import MAX_ALONE, MAX_NODES, WaitBoxes, draw_waits, fold_waits
 from distdbg.view.snapshot import RankRow, WaitRow
 
 NOW = 1000.0
@@ -76,13 +76,13 @@ def test_ranks_that_wait_for_a_partner_each_are_one_box_where_the_partners_are_o
 
 def test_of_many_waits_those_nearest_to_the_cause_are_kept_and_the_rest_is_counted() -> None:
     graph = fold_waits([wait(rank, rank + 1) for rank in range(4095)], {})
-    assert [node.ranks[0] for node in graph.nodes] == list(range(4095, 4095 - MOST_NODES, -1))
-    assert (graph.left_out, graph.left_out_ranks) == (4096 - MOST_NODES, 4096 - MOST_NODES)
+    assert [node.ranks[0] for node in graph.nodes] == list(range(4095, 4095 - MAX_NODES, -1))
+    assert (graph.left_out, graph.left_out_ranks) == (4096 - MAX_NODES, 4096 - MAX_NODES)
     assert drawn(graph)[-1].startswith("... 4072 more kinds of waiting, of 4072 ranks")
 
 
 def test_a_large_circle_is_folded_where_its_ranks_wait_alike() -> None:
-    ranks = range(MOST_ALONE + 4)
+    ranks = range(MAX_ALONE + 4)
     graph = fold_waits([wait(rank, *ranks, op="all", core=True) for rank in ranks], {})
     assert [node.ranks for node in graph.nodes] == [tuple(ranks)]
     assert len(drawn(graph)) == 4

@@ -12,7 +12,7 @@ import pytest
 
 from distdbg.agent.judging.judge import plain_waits
 from distdbg.agent.judging.judged_verdict import JudgedVerdict
-from distdbg.agent.policy import find_hopeless
+from distdbg.agent.policy import find_blocked
 from distdbg.client.feed.bars import BarStore
 from distdbg.client.feed.dashboard_rows import (
     Usage,
@@ -213,16 +213,16 @@ def test_waits_are_told_alike(ring: int) -> None:
         build.wait(op, since_s=2, site="/j/x.py:9 (main)")
     session = build.session
     found = diagnose_with_waits(session)
-    hopeless = find_hopeless(session, found.waits)
+    blocked = find_blocked(session, found.waits)
     judged = JudgedVerdict(
         session=session, verdict=found.verdict, case=None, lines=[],
-        plain=to_plain(session, found.verdict), hopeless=hopeless, waits=found.waits,
+        plain=to_plain(session, found.verdict), blocked=blocked, waits=found.waits,
     )  # fmt: skip
     edges, told = read_waits(json.loads(json.dumps(plain_waits(judged))))
     verdict = read_verdict(json.loads(json.dumps(judged.plain)))
     moments = Moments(session)
     ranks = {rank: rank_row(moments, rank, session.now_ns) for rank in session.ranks}
-    live = wait_rows(edges, verdict, ranks, hopeless=told)
+    live = wait_rows(edges, verdict, ranks, blocked=told)
 
     feed = ReplayFeed(session)
     try:
@@ -234,4 +234,4 @@ def test_waits_are_told_alike(ring: int) -> None:
     finally:
         feed.close()
     assert [row.can_go_on for row in live] == [rank >= ring for rank in range(4)]
-    assert hopeless == set(range(4))
+    assert blocked == set(range(4))

@@ -6,6 +6,7 @@ checked_engine, checked_pending, lane, worker_threads, block  ops after their ag
 control, agreement, table, array_facts                        the ranks agree, without reading arrays
 messages, message_way                                         point to point, by a header beside each
                                                               message; by which communicator it goes
+elsewhere                                                     an op that other ranks have on the host
 backend_error                                                 what is raised for an error of the backend
 call_facts                                                    what the ranks of another backend must agree
                                                               on before an op, from its arrays

@@ -10,14 +10,16 @@ from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Engine, Pending
 from distdbg.runtime.backends.checked.agreement import Agreement
 from distdbg.runtime.backends.checked.checked_pending import CheckedPending, OpWatch, PendingChecks
+from distdbg.runtime.backends.checked.control import ControlGroup
+from distdbg.runtime.backends.checked.elsewhere import await_agreed
 from distdbg.runtime.backends.checked.message_way import MessageWay
-from distdbg.runtime.handles.work import NO_DEADLINE
 
 
 class BlockChecks(PendingChecks, Protocol):
     """What the ops of a block need of the check of their group (checked_engine.py)."""
 
     engine: Engine
+    control: ControlGroup
 
     def begin_agreement(self, call: Call) -> Agreement:
         """Start to agree on an op."""
@@ -89,7 +91,7 @@ class Block:
     def _has_agreed(self, op: CheckedPending) -> bool:
         assert op.agreement is not None  # a block has collectives or messages, not both
         try:
-            op.agreement.wait(NO_DEADLINE)
+            await_agreed(op.agreement, self._engine.control)
         except DistError as error:
             self._engine.note_disagreed(error)
             op.fail(error)

@@ -54,11 +54,13 @@ from distdbg.runtime.backends.checked.checked_pending import (
     is_usable_after,
 )
 from distdbg.runtime.backends.checked.control import ControlGroup
+from distdbg.runtime.backends.checked.elsewhere import agree, await_agreed
 from distdbg.runtime.backends.checked.lane import StartQueue
 from distdbg.runtime.backends.checked.message_way import MessageWay
 from distdbg.runtime.backends.checked.messages import Messages
 from distdbg.runtime.backends.checked.traits import Traits
 from distdbg.runtime.backends.checked.worker_threads import WorkerThreads
+from distdbg.runtime.backends.told_difference import words_for_others
 from distdbg.runtime.handles.work import NO_DEADLINE
 
 OFF, INFO, DETAIL = 0, 1, 2
@@ -295,7 +297,7 @@ class CheckedEngine:
 
     def _agree(self, call: Call) -> int:
         try:
-            return self.control.agree(call)
+            return agree(self.control, call)
         except MismatchError as error:
             if not is_usable_after(error):
                 self._break(error)
@@ -355,7 +357,7 @@ class CheckedEngine:
         agreement = pending.agreement
         assert agreement is not None  # what waits in the lane waits for it
         try:
-            agreement.wait(NO_DEADLINE)
+            await_agreed(agreement, self.control)
         except DistError as error:
             self.note_disagreed(error)
             pending.fail(error)
@@ -447,7 +449,7 @@ class CheckedEngine:
 
     @property
     def when_started(self) -> str:
-        """Of an op that not all have agreed on: why it was started."""
+        """Return why an op was started that not all ranks have agreed on."""
         return BEFORE_ALL if self.level == DETAIL else AT_INFO
 
     @property
@@ -484,7 +486,7 @@ class CheckedEngine:
         if self._cause is None:
             self._cause = error
             with suppress(DistError):
-                self.control.abort(error.what)
+                self.control.abort(words_for_others(error))
             self._abort_backend(error.what)
         return error
 

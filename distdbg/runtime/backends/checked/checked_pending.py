@@ -51,7 +51,7 @@ class PendingChecks(Protocol):
 
     @property
     def when_started(self) -> str:
-        """Of an op that not all have agreed on: why it was started."""
+        """Return why an op was started that not all ranks have agreed on."""
         ...
 
     def watcher(
@@ -114,9 +114,12 @@ class OpWatch:
             return
         try:
             agreement = self._agreement
-            if agreement is not None and agreement.done():
-                self._agreement = None
-                await_started(agreement, NO_DEADLINE, self._engine.when_started)
+            if agreement is not None:
+                if agreement.done():
+                    self._agreement = None
+                    await_started(agreement, NO_DEADLINE, self._engine.when_started)
+                elif agreement.announced is not None:
+                    agreement.announced.look(waits=False)
             if self.look_ahead is not None:
                 self.look_ahead(False)
             try:
@@ -125,6 +128,8 @@ class OpWatch:
                 if self.look_ahead is not None and isinstance(error, OpTimeout):
                     self.look_ahead(True)
                 if agreement is not None:  # it knows better, and ends soon in a broken group
+                    if agreement.announced is not None:
+                        agreement.announced.look(waits=True)
                     with suppress(OpTimeout):
                         self._await_soon(agreement)
                 raise

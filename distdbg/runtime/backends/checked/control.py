@@ -14,6 +14,7 @@ import itertools
 import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -35,12 +36,14 @@ from distdbg.record.durations import duration_text
 from distdbg.record.handled_error import raise_instead
 from distdbg.record.writing import make_recorder
 from distdbg.runtime.backends import compile as compiling
+from distdbg.runtime.backends.announcements import Announcements
 from distdbg.runtime.backends.checked.agreement import Agreement
 from distdbg.runtime.backends.checked.array_facts import key_of
 from distdbg.runtime.backends.checked.call_facts import call_facts
-from distdbg.runtime.backends.checked.table import MOST_WORDS, DescriptionTable
-from distdbg.runtime.backends.failures import DIFFERS, to_public
+from distdbg.runtime.backends.checked.table import MAX_WORDS, DescriptionTable
+from distdbg.runtime.backends.failures import to_public
 from distdbg.runtime.backends.shared_memory import connect
+from distdbg.runtime.backends.told_difference import BROKEN, DIFFERS, told_difference
 from distdbg.runtime.members.absent import doing, where_is
 from distdbg.runtime.members.member_liveness import MemberProcess, NewGroupMembers
 from distdbg.runtime.members.out_of_batches import tell_out_of_batches
@@ -118,6 +121,8 @@ class ControlGroup:
         self.begun = 0  # ops that this rank has begun to agree on
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._died_ns: dict[int, int] = {}
+        #: Of a group that has another engine for arrays on the host.
+        self.announcements: Announcements | None = None
 
     @property
     def native(self) -> Group:
@@ -153,7 +158,7 @@ class ControlGroup:
             self._compare(table, seq)
         return seq
 
-    def submit(self, call: Call) -> Agreement:
+    def submit(self, call: Call, *, is_announced: bool = False) -> Agreement:
         """Start to agree; native code carries it through without the GIL."""
         table = self._table(call)
         started_ns = time.monotonic_ns()
@@ -163,6 +168,8 @@ class ControlGroup:
             agreement.handle = self._group.submit(*self._arguments(call, table))
         except NativeError as error:
             self.fail(call, error, started_ns)
+        if self.announcements is not None and not is_announced:
+            agreement.announced = self.announcements.on_gpu(call)
         return agreement
 
     def wait(self, agreement: Agreement, deadline_ns: int) -> None:
@@ -180,6 +187,13 @@ class ControlGroup:
             self.fail(agreement.call, error, agreement.started_ns, not handle.done)
         if agreement.table is not None:
             self._compare(agreement.table, agreement.seq)
+
+    def is_done_by(self, agreement: Agreement, deadline_ns: int) -> bool:
+        """Block until it has ended, well or badly, or until the deadline; raises nothing."""
+        if agreement.handle is not None and not agreement.done():
+            with suppress(NativeError):
+                self._group.wait_op(agreement.handle, deadline_ns)
+        return agreement.done()
 
     def _arguments(self, call: Call, table: DescriptionTable | None) -> tuple[Any, ...]:
         self._adopt_comm()
@@ -214,7 +228,7 @@ class ControlGroup:
 
     def call_site(self) -> str:
         """Return the line that called, outside of this package."""
-        return self._recorder.call_site()[-MOST_WORDS:]
+        return self._recorder.call_site()[-MAX_WORDS:]
 
     def plan(self, call: Call) -> Plan:
         """The agreement on a call; not of one that exchanges blocks of different sizes."""
@@ -259,7 +273,7 @@ class ControlGroup:
         # What is compared by its fingerprint need not travel.
         facts, sends, expects = self._facts(call)
         words = describe(
-            {"kind": facts["kind"]}, (call.name or call.kind.label)[:MOST_WORDS], sends, expects
+            {"kind": facts["kind"]}, (call.name or call.kind.label)[:MAX_WORDS], sends, expects
         )
         return DescriptionTable(words + b', "call_site": ' + site + b"}", self._size)
 
@@ -324,7 +338,7 @@ class ControlGroup:
                     peer=self.names[rank],
                     how=told,
                     ranks=[self.names[rank]],
-                    details=[*self._place_words(rank), _BROKEN],
+                    details=[*self._place_words(rank), BROKEN],
                     **fields,
                 )
                 self._tell_more(left)
@@ -333,7 +347,7 @@ class ControlGroup:
                 f"rank {self.names[rank]} {how}; this rank needed it in {what}",
                 peer=self.names[rank],
                 how=how,
-                details=[_BROKEN],
+                details=[BROKEN],
                 **fields,
             )
         if differs is not None:
@@ -347,7 +361,7 @@ class ControlGroup:
             raise CollectiveError(
                 f"{what} cannot end: {by} reports: {cause[4]}",
                 ranks=[self.names[cause[1]]] if cause[1] >= 0 else [],
-                details=[_BROKEN],
+                details=[BROKEN],
                 **fields,
             )
         if is_late:
@@ -368,7 +382,7 @@ class ControlGroup:
                 details=[
                     *(["the backend did not keep its own timeout"] if grace_ns else []),
                     *(self._place_words(call.peer) if missing else []),
-                    _BROKEN,
+                    BROKEN,
                 ],
                 **fields,
             )
@@ -399,7 +413,7 @@ class ControlGroup:
         if cause is None or DIFFERS not in cause[4]:
             return None
         rank = self.names[cause[1]] if cause[1] >= 0 else -1
-        return MismatchError(cause[4], group=self.name, details=[f"rank {rank} found it", _BROKEN])
+        return told_difference(cause[4], f"rank {rank}", group=self.name)
 
     # ------------------------------------------------------------------------- point to point
 
@@ -431,7 +445,7 @@ class ControlGroup:
 
     def abort(self, reason: str) -> None:
         """Break the group: whoever waits in it, or comes to it, learns the reason."""
-        self._group.abort(reason[:200])
+        self._group.abort(reason)
 
     def leave_because(self, why: str, at_once: bool) -> None:
         """See CheckedEngine.leave_because."""
@@ -471,6 +485,5 @@ class ControlGroup:
         raise_instead(public, error)
 
 
-_BROKEN = "the group is unusable; destroy it and create a new one"
-#: Of a rank whose op the backend did not end in time.
+#: Said of a rank whose op the backend did not end in time.
 _WAITED = "for the backend;"

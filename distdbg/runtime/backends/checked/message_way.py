@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class MessageWay:
-    """Of one side."""
+    """How one side sends."""
 
     route: str
     """'pair' or 'group'; '' where there is but one communicator, which keeps messages apart from the rest."""
@@ -28,7 +28,7 @@ class MessageWay:
     def of(
         cls, find_route: Callable[[bool], str] | None, is_in_batch: bool, after: int
     ) -> MessageWay:
-        """Of a message that is called now; a backend whose messages go one way does not say which."""
+        """Return the way of a message that is called now; a backend with one way does not say which."""
         route = "" if find_route is None else find_route(is_in_batch)
         return cls(route, is_in_batch, after if route == "group" else 0)
 

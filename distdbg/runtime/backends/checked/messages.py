@@ -34,8 +34,8 @@ from distdbg.runtime.backends.checked.message_way import (
     differing_orders,
     differing_routes,
 )
-from distdbg.runtime.backends.failures import DIFFERS
 from distdbg.runtime.backends.self_messages import is_alone, refuse
+from distdbg.runtime.backends.told_difference import DIFFERS
 from distdbg.runtime.handles.work import NO_DEADLINE
 
 #: How long what one side says of a message may be.
@@ -46,7 +46,7 @@ _SOON_NS = 5_000_000_000
 #: How long close() waits for receivers to take the headers of what was sent.
 _LINGER_S = 5.0
 #: Looks that are kept.
-_MOST_KNOWN = 512
+_MAX_KNOWN = 512
 _TWO = "NCCL has one communicator for the batches of a group, and one for the other messages of two ranks"
 _BOTH_OR_NONE = (
     "call both sides in batch_isend_irecv, or neither; or make the group with device_id="
@@ -84,7 +84,7 @@ class Messages:
         self._engine = engine
         self._control = control
         self._ignores_tags = ignores_tags
-        #: Of those who count messages and post their headers in one order, outside of here.
+        #: Held by those who count messages and post their headers in one order, outside of here.
         self.order = threading.Lock()
         #: Protects the rest.
         self._lock = threading.Lock()
@@ -216,7 +216,7 @@ class Messages:
             return known
         header = _make_header(_words(call, site) | way.words)
         if key is not None:
-            if len(self._known) >= _MOST_KNOWN:
+            if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
             self._known[key] = header
         return header
@@ -293,7 +293,7 @@ class Messages:
         if not has_come and (is_late or self._engine.level > 1):
             self._compare_orders(call, source, theirs, ours)
         if key is not None:
-            if len(self._alike) >= _MOST_KNOWN:
+            if len(self._alike) >= _MAX_KNOWN:
                 self._alike.clear()
             self._alike.add(key)
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 #: A line or a function is cut here, so that a description has a longest length.
-MOST_WORDS = 200
+MAX_WORDS = 200
 _FACTS_NBYTES = 4096
 
 

@@ -50,6 +50,8 @@ class OnGpu:
         self._is_small_too = False
         #: Of the engine's ops in the record.
         self._number = 0
+        #: Ops that this rank had on the host before it had that engine, and other ranks on a GPU.
+        self._skipped = 0
 
     def try_run(self, engine: CpuEngine, call: Call) -> int | None:
         """Carry it out; None: the host does, with the arrays as a whole."""
@@ -79,6 +81,8 @@ class OnGpu:
         with self._lock:
             if self._engine is None:
                 self._engine = self._make()
+                for _ in range(self._skipped):
+                    self._engine.skip_number()
             engine: Engine = self._engine
             return engine
 
@@ -93,6 +97,14 @@ class OnGpu:
     def abort(self, reason: str) -> None:
         """Hand it on."""
         self._tell("abort", reason)
+
+    def skip_number(self) -> None:
+        """Other ranks have an op on a GPU that this one had on the host: all were told."""
+        with self._lock:
+            if self._engine is None:
+                self._skipped += 1
+            else:
+                self._engine.skip_number()
 
     def leave_because(self, why: str, at_once: bool) -> None:
         """Say why this rank is about to leave."""
@@ -189,6 +201,11 @@ class _Recorded(RecordedEngine):
 
     Whether anybody waits for them or not.
     """
+
+    def skip_number(self) -> None:
+        super().skip_number()
+        inner: Any = self.inner  # a GpuEngine
+        inner.skip_number()
 
     def skip_rules(self) -> None:
         """Whoever looks at the group's ops has looked at the first one by the breakpoints armed now."""

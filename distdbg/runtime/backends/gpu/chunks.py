@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from distdbg.ops.call import Kind
 from distdbg.ops.dtypes import Dtype
+from distdbg.runtime.backends.gpu import held_copies
 from distdbg.runtime.backends.gpu.driver import Bytes, Driver
 from distdbg.runtime.backends.gpu.host_memory import HostMemory
 
@@ -120,8 +121,13 @@ class Pipeline:
         ready: Any,
         move: Move,
         await_event: Callable[[Any], None],
+        arrays: object = None,
     ) -> None:
-        """Carry it out. `nbytes`: of the largest block of all ranks; `ready`: after it inputs may be read."""
+        """Carry it out. `nbytes`: of the largest block of all ranks; `ready`: after it inputs may be read.
+
+        `arrays`: what the blocks are in, kept as long as the device may have them.
+        """
+        held_copies.look()
         driver = self._driver
         if self._down is None:
             self._down, self._up = driver.stream(), driver.stream()
@@ -145,19 +151,30 @@ class Pipeline:
                 if event is not None:
                     await_event(event)
         except BaseException:
-            self._let_go()
+            if not self._has_let_go():
+                held_copies.hold(driver, self._last_events(), (self._memory, arrays))
+                self._memory = HostMemory(driver)
             raise
         finally:
             self._memory.keep_below(_PLACES * CHUNK_NBYTES)
 
-    def _let_go(self) -> None:
+    def _has_let_go(self) -> bool:
         """The arrays belong to the program again: when the device has done what it has, if it ever has."""
         until_ns = time.monotonic_ns() + _PATIENCE_NS
-        for stream in (self._down, self._up):
-            with suppress(RuntimeError):  # of CUDA: what broke the op says more
-                event = self._driver.event(stream)
-                while not self._driver.has_passed(event) and time.monotonic_ns() < until_ns:
+        with suppress(RuntimeError):  # of CUDA: what broke the op says more
+            for event in self._last_events():
+                while not self._driver.has_passed(event):
+                    if time.monotonic_ns() > until_ns:
+                        return False
                     time.sleep(_PAUSE_S)
+            return True
+        return False
+
+    def _last_events(self) -> list[Any]:
+        """After what both streams have; none where CUDA does not say."""
+        with suppress(RuntimeError):
+            return [self._driver.event(stream) for stream in (self._down, self._up)]
+        return []
 
     def close(self) -> None:
         """Give its memory back."""

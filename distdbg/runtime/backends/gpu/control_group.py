@@ -27,7 +27,7 @@ from distdbg.record.writing import make_recorder
 from distdbg.runtime.backends import compile as compiling
 from distdbg.runtime.backends.checked.array_facts import key_of
 from distdbg.runtime.backends.checked.call_facts import call_facts
-from distdbg.runtime.backends.checked.table import MOST_WORDS
+from distdbg.runtime.backends.checked.table import MAX_WORDS
 from distdbg.runtime.backends.failures import to_public
 from distdbg.runtime.backends.gpu.driver import Bytes
 from distdbg.runtime.backends.shared_memory import connect
@@ -243,7 +243,7 @@ class GpuControlGroup:
 
     def call_site(self) -> str:
         """The line that called, outside of this package."""
-        return self._recorder.call_site()[-MOST_WORDS:]
+        return self._recorder.call_site()[-MAX_WORDS:]
 
     def look(self, header: OpHeader) -> None:
         """Raise what means that the op cannot end, while the device has it."""

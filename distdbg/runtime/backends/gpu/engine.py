@@ -28,10 +28,11 @@ from distdbg.ops.cuts import cut_blocks, is_input_cut, is_output_cut
 from distdbg.ops.dtypes import Dtype
 from distdbg.ops.engine import Pending
 from distdbg.ops.reduce_op import RedOpType, ReduceOp, check_reduce
+from distdbg.runtime.arrays.capture import let_others_capture, refuse_capture
 from distdbg.runtime.arrays.device_arrays import DeviceBuffer, device_buffer
 from distdbg.runtime.arrays.torch_arrays import is_tensor
 from distdbg.runtime.backends.checked.lane import StartQueue
-from distdbg.runtime.backends.failures import BROKEN
+from distdbg.runtime.backends.gpu import held_copies
 from distdbg.runtime.backends.gpu.chunks import ChunkedOp, DeviceBlock, Pipeline, longest
 from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader, not_all_came
 from distdbg.runtime.backends.gpu.driver import Bytes, Driver
@@ -42,6 +43,7 @@ from distdbg.runtime.backends.gpu.pending import GpuPending
 from distdbg.runtime.backends.gpu.routes import GpuRoute
 from distdbg.runtime.backends.nccl.streams import current_stream
 from distdbg.runtime.backends.place_check import PlaceCheck, PlaceMeeting
+from distdbg.runtime.backends.told_difference import BROKEN
 from distdbg.runtime.groups.levels import level_of
 from distdbg.runtime.handles.work import NO_DEADLINE
 
@@ -92,6 +94,8 @@ class GpuEngine:
         self._stream: Any = None
         self._seq = 0
         self._cause: str | None = None
+        #: After what a failed op has left in the stream; empty: it is not known when that is done.
+        self._left: list[Any] | None = None
         self._is_closed = False
 
     # ------------------------------------------------------------------------------- Engine
@@ -109,6 +113,10 @@ class GpuEngine:
     def submit(self, call: Call) -> Pending:
         """Start `call`; it is carried out by the group's thread."""
         return self._put(self._begin(call))
+
+    def skip_number(self) -> None:
+        """Other ranks have begun an op here that this one had on the host."""
+        self._seq += 1
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""
@@ -141,7 +149,7 @@ class GpuEngine:
             if self._device is not None:
                 with self._driver.on_device(self._device):
                     if self._ipc is not None:
-                        self._ipc.close()
+                        self._close_ipc(self._ipc)
                     if self._pipeline is not None:
                         self._pipeline.close()
             if self._control is not None:
@@ -184,12 +192,13 @@ class GpuEngine:
         first = (*call.inputs, *call.outputs)[0]
         with self._driver.on_device(device):
             stream = current_stream(self._driver.cupy, device, is_tensor(first))
+            refuse_capture(call.name or call.kind.label, stream)
             ready = self._driver.event(stream)
         limit_ns = self._timeout_ns if call.timeout_s is None else int(call.timeout_s * 1e9)
         now_ns = self._clock.now_ns()
         job = self._job(call, dtype, inputs, outputs)
         return _Prepared(
-            call, job, outputs, self._choose(call), device, ready, now_ns, now_ns + limit_ns
+            call, job, inputs, outputs, self._choose(call), device, ready, now_ns, now_ns + limit_ns
         )
 
     def _job(
@@ -217,6 +226,7 @@ class GpuEngine:
         pending = GpuPending(one.call, self._group.label, self._clock)
 
         def work() -> None:
+            let_others_capture()
             try:
                 with self._order:
                     self._carry_out(one)
@@ -244,7 +254,39 @@ class GpuEngine:
                 self._move(one, control, header)
                 self._finish(one, partial(self._await, control, header))
         except Exception as error:  # noqa: BLE001 - told as what it means for the group
+            self._hold(one)
             self._fail(what, error)
+        except BaseException:
+            self._hold(one)
+            raise
+
+    def _hold(self, one: _Prepared) -> None:
+        """It has failed: what the device may have of it stays until it is done."""
+        if self._stream is None:
+            return
+        try:
+            with self._driver.on_device(one.device):
+                self._left = [self._driver.event(self._stream)]
+                if self._driver.has_passed(self._left[0]):
+                    self._left = None
+                    return
+        except Exception:  # noqa: BLE001 - of CUDA, which may have ended: nothing is known
+            self._left = []
+        held_copies.hold(self._driver, self._left, (one.inputs, one.outputs))
+
+    def _close_ipc(self, ipc: Ipc) -> None:
+        if self._left is None:
+            ipc.close()
+            return
+        device = self._device
+        assert device is not None  # or there were no ops
+
+        def close() -> None:
+            with self._driver.on_device(device):
+                ipc.close()
+
+        held_copies.hold(self._driver, self._left, ipc, close)
+        held_copies.look()
 
     def _started(self, call: Call) -> None:
         """All ranks have come."""
@@ -283,7 +325,9 @@ class GpuEngine:
         nbytes = longest(job)
         if job.kind is Kind.ALL_TO_ALL:  # each rank knows its own blocks alone
             nbytes = largest_block(control, header, job)
-        self._pipeline.run(job, control.size, nbytes, one.ready, move, wait)
+        self._pipeline.run(
+            job, control.size, nbytes, one.ready, move, wait, (one.inputs, one.outputs)
+        )
 
     def _finish(self, one: _Prepared, wait: Callable[[Any], None]) -> None:
         """Copy into arrays that are not in one piece what was written for them."""
@@ -347,15 +391,17 @@ class _Prepared:
     """One op, as the thread that called has seen it."""
 
     __slots__ = (
-        "call", "deadline_ns", "device", "job", "outputs", "place", "ready", "started_ns", "way",
+        "call", "deadline_ns", "device", "inputs", "job", "outputs", "place", "ready", "started_ns", "way",
     )  # fmt: skip
 
     def __init__(
-        self, call: Call, job: ChunkedOp, outputs: Sequence[DeviceBuffer], way: GpuRoute, device: int,
-        ready: Any, started_ns: int, deadline_ns: int,
+        self, call: Call, job: ChunkedOp, inputs: Sequence[DeviceBuffer], outputs: Sequence[DeviceBuffer],
+        way: GpuRoute, device: int, ready: Any, started_ns: int, deadline_ns: int,
     ) -> None:  # fmt: skip
         self.call = call
         self.job = job
+        #: Here for their memory, which may be a copy that nobody else has.
+        self.inputs = inputs
         self.outputs = outputs
         self.way = way
         self.device = device

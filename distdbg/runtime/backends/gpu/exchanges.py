@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from distdbg.check.explain import describe, explain_mismatch
 from distdbg.errors import MismatchError
-from distdbg.runtime.backends.checked.table import MOST_WORDS, DescriptionTable
+from distdbg.runtime.backends.checked.table import MAX_WORDS, DescriptionTable
 from distdbg.runtime.backends.gpu.chunks import ChunkedOp
 from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader
 
@@ -37,7 +37,7 @@ def difference(
     call, itemsize = header.call, job.dtype.itemsize
     words = describe(
         {"kind": call.kind.label},
-        call.function[:MOST_WORDS],
+        call.function[:MAX_WORDS],
         [nbytes // itemsize for nbytes in sends],
         [nbytes // itemsize for nbytes in expects],
     )

@@ -1,8 +1,9 @@
-"""HostMemory: pinned memory that pieces of arrays go through, kept from one op to the next."""
+"""HostMemory: memory, pinned where there is room, that pieces of arrays go through, kept between ops."""
 
 from __future__ import annotations
 
 from distdbg.runtime.backends.gpu.driver import Bytes, Driver
+from distdbg.runtime.backends.gpu.pinned_memory import pin_if_possible
 
 
 class HostMemory:
@@ -16,7 +17,7 @@ class HostMemory:
         """The first bytes of a place; what was in them is over."""
         place = self._places.get((number, use))
         if place is None or len(place) < nbytes:
-            place = self._places[number, use] = self._driver.pinned(max(1, nbytes))
+            place = self._places[number, use] = pin_if_possible(self._driver, max(1, nbytes))
         return place[:nbytes]
 
     def keep_below(self, nbytes: int) -> None:

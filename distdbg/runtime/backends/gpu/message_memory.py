@@ -101,6 +101,8 @@ class _Opened:
     close: Callable[[int], None]
     users: int = 0
     is_gone: bool = False
+    #: By a copy that has failed, and may be in progress.
+    is_held: bool = False
 
 
 #: Whose, which device of ours has it open, and the owner's number.
@@ -153,12 +155,21 @@ class OpenedMemory:
         with self._lock:
             self._release(found)
 
+    def hold(self, found: OpenedOffer) -> None:
+        """The device may have a copy of it that has failed: it stays open until release(), whatever ends."""
+        with self._lock:
+            for table, key in found.keys:
+                table[key].is_held = True
+
     def close(self) -> None:
-        """Leave nothing open."""
+        """Leave nothing open but what is held."""
         with self._lock:
             for table in (self._memory, self._events):
-                for key in list(table):
-                    self._close(table, key)
+                for key, one in list(table.items()):
+                    if one.is_held and one.users:
+                        one.is_gone = True
+                    else:
+                        self._close(table, key)
 
     def _use(
         self,

@@ -17,13 +17,24 @@ from distdbg.runtime.arrays.device_arrays import DeviceBuffer
 from distdbg.runtime.backends.gpu import chunks
 
 if TYPE_CHECKING:
-    from distdbg.runtime.backends.gpu.driver import Driver
+    from distdbg.runtime.backends.gpu.driver import Bytes, Driver
 
 #: Pieces that are on their way at once.
 PLACES: Final = 3
 
 #: Memory of messages that have failed while the device had it: it may write there at any time.
 _kept: Final[list[object]] = []
+
+
+def memory_for(message: Message, buffer: DeviceBuffer) -> int:
+    """How much pinned memory a message wants."""
+    piece = _piece(message, buffer)
+    return min(PLACES, -(-buffer.nbytes // piece)) * piece
+
+
+def _piece(message: Message, buffer: DeviceBuffer) -> int:
+    """The receiver has said how long a piece is, if that matters to it."""
+    return message.piece_nbytes or min(buffer.nbytes, chunks.CHUNK_NBYTES)
 
 
 class _Copy(NamedTuple):
@@ -43,8 +54,9 @@ class Staging:
         buffer: DeviceBuffer,
         stream: Any,
         ready: Any,
+        memory: Bytes,
     ) -> None:
-        """`ready`: the event after which the array may be read, or written."""
+        """`ready`: the event after which the array may be read, or written. `memory`: see memory_for()."""
         self._driver = driver
         self._group = group
         self._message = message
@@ -54,10 +66,8 @@ class Staging:
         #: in the stream, and those may be what the program is waiting for.
         self._ready: Any = ready
         self._is_send = message.want == "data"
-        # The receiver has said how long a piece is, if that matters to it.
-        self._piece = message.piece_nbytes or min(buffer.nbytes, chunks.CHUNK_NBYTES)
-        places = min(PLACES, -(-buffer.nbytes // self._piece))
-        self._memory = driver.pinned(places * self._piece)
+        self._piece = _piece(message, buffer)
+        self._memory = memory
         #: In bytes: given to the device, and done by it.
         self._queued = 0
         self._served = 0
@@ -97,6 +107,10 @@ class Staging:
             self._keep()
         self._copies.clear()
         self._ready = None
+
+    def free(self) -> None:
+        """Native code has let go of the memory; others may wait for it, and a Work outlives its message."""
+        self._memory = self._memory[:0].copy()
 
     def _may_be_queued(self, moved: int) -> int:
         if self._ready is not None:

@@ -19,6 +19,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from distdbg.errors import DistBackendError, DistError, OpTimeout
@@ -27,8 +28,10 @@ from distdbg.native import Form, Group, Message, NativeError
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.dtypes import Dtype
 from distdbg.record.forms import write_form
+from distdbg.runtime.arrays.capture import let_others_capture, refuse_capture
 from distdbg.runtime.arrays.device_arrays import DeviceBuffer, device_buffer, device_text
 from distdbg.runtime.arrays.torch_arrays import is_plain, is_tensor
+from distdbg.runtime.backends.gpu import held_copies
 from distdbg.runtime.backends.gpu.message_memory import Offers, OpenedMemory
 from distdbg.runtime.backends.gpu.message_offer import pack
 from distdbg.runtime.backends.gpu.transfer import Transfer
@@ -82,6 +85,7 @@ class GpuMessages:
 
         A send is offered from the device if it can be, or staged in pieces; a recv takes what comes.
         """
+        held_copies.look()
         is_send = call.kind is Kind.SEND
         x = (call.inputs if is_send else call.outputs)[0]
         if is_tensor(x) and not is_plain(x):
@@ -90,6 +94,7 @@ class GpuMessages:
         driver = self._driver
         with driver.on_device(buffer.device):
             stream = current_stream(driver.cupy, buffer.device, is_tensor(x))
+            refuse_capture(call.kind.label, stream)
             transfer = Transfer(
                 driver, self._group, self._opened, call, buffer, self._stream(buffer.device, is_send),
                 driver.event(stream), self._form(is_send, buffer, device_text(x)),
@@ -152,7 +157,7 @@ class GpuMessages:
         self._is_closed.set()
         for transfer in self._in_flight.values():
             with suppress(Exception):  # of CUDA, which may have ended before
-                self._context.run(transfer.release)
+                self._context.run(partial(transfer.release, has_ended=False))
 
     def close(self) -> None:
         """Let the thread end, and leave nothing open."""
@@ -161,6 +166,7 @@ class GpuMessages:
             with suppress(NativeError):  # the group is closed, and its thread finds that
                 self._group.wake_wanted()
             self._thread.join(_PATIENCE_S)
+        held_copies.look()
         self._opened.close()
 
     # -------------------------------------------------------------------------------- posting
@@ -337,6 +343,7 @@ class GpuMessagePending(CpuPending):
 def _serve(ref: weakref.ref[GpuMessages], wanted: Group.WantedMessages) -> None:
     """The thread. It holds nothing but native memory while it waits, so that a group can be collected."""
     copying: list[Transfer] = []
+    let_others_capture()
     while True:
         try:
             message = wanted.next(0 if copying else _SLICE_NS)

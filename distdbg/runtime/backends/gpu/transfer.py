@@ -6,14 +6,17 @@ advance()   asks the device, and tells native code when that is done
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.log.logs import get_logger
 from distdbg.native import Form, Group, Message
-from distdbg.ops.call import Call
+from distdbg.ops.call import Call, Kind
 from distdbg.runtime.arrays.device_arrays import DeviceBuffer
+from distdbg.runtime.backends.gpu.held_copies import hold, look
 from distdbg.runtime.backends.gpu.message_offer import unpack
-from distdbg.runtime.backends.gpu.message_pieces import Staging
+from distdbg.runtime.backends.gpu.message_pieces import Staging, memory_for
+from distdbg.runtime.backends.gpu.pinned_memory import Use, try_pin, words
 
 if TYPE_CHECKING:
     from distdbg.errors import DistError
@@ -63,8 +66,15 @@ class Transfer:
         #: Of the copy from the sender's memory, while the device has it.
         self._begin: Any = None
         self._end: Any = None
+        self._copied: Any = None
+        #: Whether that copy may be in progress, whatever became of the message.
+        self._is_copying = False
         #: Where the message goes through the host.
         self._staging: Staging | None = None
+        self._awaits_memory = False
+        self._cannot_open = False
+        #: What it waited for when it failed.
+        self._why: str | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -72,15 +82,22 @@ class Transfer:
         staging = self._staging
         if staging is not None:
             return staging.is_busy
-        return self._end is not None or self._is_waiting
+        return self._end is not None or self._is_waiting or self._awaits_memory
 
     def add_words(self, error: DistError) -> None:
         """Say what its copies have waited for, where that is not the device itself."""
-        staging = self._staging
-        if staging is not None and staging.awaits_program:
-            error.details.insert(0, _OWN_ARRAY)
-        elif self._is_waiting:
-            error.details.insert(0, _OWN_ARRAY if self._awaits_program else _THEIR_ARRAY)
+        why = self._why or self._awaited()
+        if why is not None:
+            error.details.insert(0, why)
+
+    def _awaited(self) -> str | None:
+        if self._staging is not None:
+            return _OWN_ARRAY if self._staging.awaits_program else None
+        if self._awaits_memory:
+            return f"no copy was begun: it waited for {words(self._use)}"
+        if self._is_waiting:
+            return _OWN_ARRAY if self._awaits_program else _THEIR_ARRAY
+        return None
 
     def begin(self) -> None:
         """Do, or queue, what the message wants."""
@@ -89,7 +106,7 @@ class Transfer:
             if message.want == "take":
                 self._take(message)
             elif message.want in ("memory", "data"):
-                self._stage(message, cannot_open=False)
+                self._stage()
             elif self._staging is not None:
                 self._staging.step()
 
@@ -101,25 +118,36 @@ class Transfer:
             elif self._end is not None:
                 if self._driver.has_passed(self._end):
                     self._took()
+            elif self._awaits_memory:
+                self._stage()
             elif self._is_waiting:
                 self._start()
         return not self.is_busy
 
     def drop(self) -> None:
         """Nothing is told to native code any more: the message has failed."""
+        self._why = self._why or self._awaited()
         self._end = None
-        self._is_waiting = False
+        self._is_waiting = self._awaits_memory = False
         if self._staging is not None:
             self._staging.release()
 
-    def release(self) -> None:
-        """The message has ended: nothing of another rank's memory is needed any more."""
-        self._is_waiting = False
+    def release(self, *, has_ended: bool = True) -> None:
+        """The message has ended, or its group is collected: nothing of another rank's memory is needed."""
+        self._why = self._why or self._awaited()
+        self._is_waiting = self._awaits_memory = False
         found, self._found = self._found, None
-        if found is not None:
+        if found is not None and self._is_copying:
+            self._opened.hold(found)
+            events = [] if self._copied is None else [self._copied]
+            hold(self._driver, events, self.buffer, partial(self._opened.release, found))
+            look()
+        elif found is not None:
             self._opened.release(found)
         if self._staging is not None:
             self._staging.release()
+            if has_ended:
+                self._staging.free()
 
     # ---------------------------------------------------------------------------------- steps
 
@@ -132,7 +160,8 @@ class Transfer:
                 "messages on a GPU go through the host: memory of rank %s of the group cannot be opened: %s",
                 owner, str(error),
             )  # fmt: skip
-            self._stage(message, cannot_open=True)
+            self._cannot_open = True
+            self._stage()
             return
         self._is_waiting = True
         self._start()
@@ -149,22 +178,34 @@ class Transfer:
         driver.wait_for(stream, found.event)
         self._begin = driver.timed_event(stream)
         driver.copy(self.buffer.address, found.address, self.buffer.nbytes, stream)
+        self._is_copying = True
         if self.buffer.finish is not None:
             with stream:
                 self.buffer.finish()  # into an array that is not in one piece
-        self._end = driver.timed_event(stream)
+        self._end = self._copied = driver.timed_event(stream)
 
     def _took(self) -> None:
         ran_ns = self._driver.ran_ns(self._begin, self._end)
         self._end = None
+        self._is_copying = False
         self.release()
         self._group.took(self._posted(), ran_ns)
 
-    def _stage(self, message: Message, *, cannot_open: bool) -> None:
+    def _stage(self) -> None:
+        """Begin with the pieces, when there is memory for them."""
+        message = self._posted()
+        memory = try_pin(self._driver, memory_for(message, self.buffer), self._use)
+        self._awaits_memory = memory is None
+        if memory is None:
+            return
         self._staging = Staging(
-            self._driver, self._group, message, self.buffer, self._stream, self._ready
+            self._driver, self._group, message, self.buffer, self._stream, self._ready, memory
         )
-        self._staging.begin(cannot_open=cannot_open)
+        self._staging.begin(cannot_open=self._cannot_open)
+
+    @property
+    def _use(self) -> Use:
+        return Use.SENDS if self.call.kind is Kind.SEND else Use.RECEIVES
 
     def _posted(self) -> Message:
         assert self.message is not None  # nobody serves one that was not

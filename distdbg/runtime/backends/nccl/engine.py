@@ -27,6 +27,7 @@ from distdbg.errors import (
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.dtypes import Dtype
 from distdbg.ops.engine import Pending
+from distdbg.runtime.arrays.capture import refuse_capture
 from distdbg.runtime.arrays.device_arrays import device_buffer
 from distdbg.runtime.arrays.torch_arrays import is_tensor
 from distdbg.runtime.backends.nccl.calling import NcclQueue
@@ -259,6 +260,7 @@ class NcclEngine:
         device = buffers[0].device if buffers else self._own_device()
         with self.library.cupy.cuda.Device(device):
             stream = current_stream(self.library.cupy, device, is_torchs)
+            refuse_capture(call.name or call.kind.label, stream)
             ready = record(self.library.cupy, stream)
         call.side = DeviceSide(inputs, outputs, stream, ready, is_torchs, device)
 

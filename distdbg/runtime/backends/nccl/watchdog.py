@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
+from distdbg.runtime.arrays.capture import let_others_capture
 from distdbg.runtime.backends.nccl.pending import NcclPending
 from distdbg.runtime.handles.waits import not_waiting
 
@@ -73,6 +74,7 @@ class Watchdog:
 
     def _work(self) -> None:
         nap_s = _FIRST_S
+        let_others_capture()
         with not_waiting():
             while True:
                 with self._changed:

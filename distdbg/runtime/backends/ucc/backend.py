@@ -52,7 +52,7 @@ _OPS: Final = {
     RedOpType.SUM: _SUM, RedOpType.AVG: _AVG, RedOpType.PRODUCT: _PRODUCT, RedOpType.MAX: _MAX,
     RedOpType.MIN: _MIN, RedOpType.BAND: 7, RedOpType.BOR: 8, RedOpType.BXOR: _BXOR,
 }  # fmt: skip
-#: Of 0 or 1 in a byte.
+#: Ops on 0 or 1 in a byte.
 _OPS_OF_BOOL: Final = {
     RedOpType.SUM: _MAX, RedOpType.MAX: _MAX, RedOpType.BOR: _MAX,
     RedOpType.PRODUCT: _MIN, RedOpType.MIN: _MIN, RedOpType.BAND: _MIN, RedOpType.BXOR: _BXOR,

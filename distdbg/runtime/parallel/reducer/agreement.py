@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from distdbg.check.arrays import few, odd_ranks, say_ranks
+from distdbg.check.arrays import differing_ranks, few, say_ranks
 from distdbg.errors import CollectiveError, MismatchError, PeerLost, RankLeft, format_ranks
 from distdbg.ops.sites import shorten
 from distdbg.runtime.parallel.reducer.pass_report import PassReport, UnevenPass
@@ -24,7 +24,7 @@ SKIPPED = "no backward pass since the forward pass before"
 STATUS = "DDP status"
 #: Ops of a backward pass.
 _BACKWARD = ("DDP bucket", "DDP order")
-MOST_LINE = 118
+MAX_LINE = 118
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class _Differences:
         ordered = sorted(sides.items(), key=lambda side: -len(side[1]))
         texts = [f"{value} on {say_ranks(ranks)}" for value, ranks in ordered]
         self.lines.append(f"{subject}: {', '.join(texts)}")
-        self.odd.update(odd_ranks(values, self.ranks))
+        self.odd.update(differing_ranks(values, self.ranks))
 
 
 def compare_models(
@@ -88,7 +88,7 @@ def compare_models(
         ranks=odd or list(ranks),
         sides=sides_of([one.parameters for one in descriptions], descriptions, ranks),
         details=[
-            *([first] if len(what) > MOST_LINE else []),
+            *([first] if len(what) > MAX_LINE else []),
             *few(rest),
             *where_called(descriptions, ranks),
             f"no value was exchanged; {USABLE}",
@@ -245,4 +245,4 @@ def say_odd(odd: Sequence[int], this_rank: int) -> list[str]:
 
 
 def short_line(line: str) -> str:
-    return line if len(line) <= MOST_LINE else f"{line[: MOST_LINE - 3]}..."
+    return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 3]}..."

@@ -30,7 +30,7 @@ class Bucket:
         self.index = index
         #: `flat`, and behind it in the last bucket the status of the pass.
         self.whole = whole
-        #: Of the parameters, in the order of their places in `flat`.
+        #: Numbers of the parameters, in the order of their places in `flat`.
         self.indices = tuple(indices)
         self.flat = flat
         self.views = list(views)

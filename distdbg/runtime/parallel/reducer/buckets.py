@@ -23,7 +23,7 @@ from distdbg.runtime.parallel.reducer.parameters import Parameter
 
 _MIB = 1 << 20
 DEFAULT_CAP_MB = 25
-#: Of the first bucket, unless the user chose a size: its op shall begin early.
+#: Size of the first bucket, unless the user chose one: its op shall begin early.
 FIRST_NBYTES = _MIB
 
 Buckets = tuple[tuple[int, ...], ...]

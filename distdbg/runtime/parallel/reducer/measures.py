@@ -27,22 +27,22 @@ class PassTimes:
 
     @property
     def forward_ns(self) -> int:
-        """Of the forward pass."""
+        """Time of the forward pass."""
         return _length(self.forward_begin_ns, self.backward_begin_ns)
 
     @property
     def backward_ns(self) -> int:
-        """Of the backward pass."""
+        """Time of the backward pass."""
         return _length(self.backward_begin_ns, self.last_gradient_ns)
 
     @property
     def comm_ns(self) -> int:
-        """Of all buckets."""
+        """Time of the communication of all buckets."""
         return _length(self.comm_begin_ns, self.comm_end_ns)
 
     @property
     def overlap_ns(self) -> int:
-        """Of communication and backward pass."""
+        """Time in which communication and backward pass overlap."""
         return _length(self.comm_begin_ns, min(self.last_gradient_ns, self.comm_end_ns))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 #: A name is kept once in a record, whose strings have 256 KiB together.
-MOST_NAME = 120
-_MOST_LISTED = 300
+MAX_NAME = 120
+_MAX_LISTED = 300
 
 
 def bucket_name(index: int, parameters: Sequence[str]) -> str:
@@ -48,14 +48,14 @@ def list_names(names: Sequence[str]) -> str:
     text = ""
     for at, name in enumerate(names):
         added = f"{text}, {name}" if text else name
-        if len(added) > _MOST_LISTED and text:
+        if len(added) > _MAX_LISTED and text:
             return f"{text} and {len(names) - at} more"
         text = added
     return text
 
 
 def _short(name: str) -> str:
-    if len(name) <= MOST_NAME:
+    if len(name) <= MAX_NAME:
         return name
-    half = (MOST_NAME - 3) // 2
+    half = (MAX_NAME - 3) // 2
     return f"{name[:half]}...{name[-half:]}"

@@ -25,7 +25,7 @@ class Parameter:
 
     @property
     def nbytes(self) -> int:
-        """Of its gradient."""
+        """Size of its gradient."""
         return self.count * _BY_LABEL[self.dtype].itemsize
 
     @property

@@ -19,7 +19,7 @@ class Partial:
         self._everyone = frozenset(range(count))
         #: Since the forward pass, on any rank.
         self._come: frozenset[int] = self._everyone
-        #: Of this pass: the parameters without a gradient that may not be without one, and the other ones.
+        #: Parameters without a gradient in this pass: those that may not be without one, and the other ones.
         self.missing: list[int] = []
         self.had: list[int] = []
         #: Whether a further backward pass may bring what is missing; set by whoever knows.

@@ -41,5 +41,5 @@ class UnevenPass:
     text: str
     #: Those that did more.
     ranks: Sequence[int]
-    #: Of one of them that has left early: 'it skipped a backward pass at step 3'.
+    #: What one of them did that has left early: 'it skipped a backward pass at step 3'.
     skipped: str

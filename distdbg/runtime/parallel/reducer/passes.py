@@ -11,7 +11,7 @@ from distdbg.check.arrays import few, say_ranks
 from distdbg.errors import DistError, MismatchError, UsageError
 from distdbg.ops.sites import shorten
 from distdbg.runtime.parallel.reducer.agreement import (
-    MOST_LINE,
+    MAX_LINE,
     NOT_AVERAGED,
     USABLE,
     say_odd,
@@ -61,7 +61,7 @@ class _Pass:
 
     def lines(self, lines: list[str]) -> list[str]:
         """The details of what the first of some lines begins with."""
-        is_cut = len(f"{self.step}: {lines[0]}") > MOST_LINE
+        is_cut = len(f"{self.step}: {lines[0]}") > MAX_LINE
         return [
             *([lines[0]] if is_cut else []),
             *few(lines[1:]),
@@ -144,7 +144,7 @@ def _given_up(one: _Pass) -> MismatchError:
 
 
 def _kept(one: _Pass, forwards: Sequence[int]) -> MismatchError:
-    """Of reducers without forward passes: what counts are the passes within no_sync()."""
+    """Count the passes within no_sync(), for reducers without forward passes."""
     fewest = min(forwards)
     odd, usual = one.where(count > fewest for count in forwards)
     return one.mismatch(
@@ -229,7 +229,7 @@ def is_partial(reports: Sequence[PassReport]) -> bool:
 
 
 def used_by_any(reports: Sequence[PassReport], names: Sequence[str]) -> list[bool]:
-    """Of each parameter: whether any rank had a gradient for it in this pass."""
+    """Return for each parameter whether any rank had a gradient for it in this pass."""
     nowhere = set.intersection(*({*report.missing, *report.had} for report in reports))
     return [name not in nowhere for name in names]
 
@@ -257,7 +257,7 @@ def find_uneven(
 def _by_rank(
     names: Sequence[Sequence[str]], ranks: Sequence[int]
 ) -> dict[str, tuple[list[int], list[int]]]:
-    """Of each name that some rank has: the ranks that have it, and those that have not."""
+    """Return for each name that some rank has: the ranks that have it, and those that have not."""
     found: dict[str, tuple[list[int], list[int]]] = {}
     sets = [set(of_rank) for of_rank in names]
     for name in dict.fromkeys(name for of_rank in names for name in of_rank):

@@ -71,7 +71,7 @@ class Reducer:
         self.parameters = list(parameters)
         #: What the user calls for a pass, in messages.
         self._function = function
-        #: Of a parameter without a gradient in this pass: what it has from passes that were not reduced.
+        #: What parameters without a gradient in this pass have from passes that were not reduced.
         self.kept: Callable[[int], Array | None] = lambda index: None
         #: Whether this rank only fills what is left of the pass with zeros; and why it gives it up.
         self._is_shadow = False
@@ -96,7 +96,7 @@ class Reducer:
         self._count = 0
         self._next = 0
         self._in_flight: list[tuple[Bucket, Work | None, Any, span]] = []
-        #: Of the first pass: in which order gradients came.
+        #: The order in which gradients came in the first pass.
         self.order: list[int] = []
         #: With static_graph, after the first pass: who has no gradient here, and who has one anywhere.
         self._lacking: list[int] | None = None
@@ -132,12 +132,12 @@ class Reducer:
 
     @property
     def hook_name(self) -> str:
-        """Of the comm hook; '' without one."""
+        """The name of the comm hook; '' without one."""
         return "" if self._hook is None else self._hook.name
 
     @property
     def unused_nbytes(self) -> int:
-        """Of the parameters that no rank used in the last pass."""
+        """Size of the parameters that no rank used in the last pass."""
         used = self._used or ()
         return sum(
             one.nbytes for one, is_used in zip(self.parameters, used, strict=False) if not is_used

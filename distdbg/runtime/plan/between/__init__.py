@@ -9,7 +9,6 @@
     all_reduce ...  the plans of each kind, made from these
     estimate        how long each would take, in closed form
     choose          which one it is
-    early           which messages leave with the first gate
 
 All have a gate that compares and hands on no bytes; nothing is received before it. What a SEND reads is not
 written again by the plan, so partial results live in scratch memory.

@@ -25,7 +25,7 @@ from distdbg.runtime.plan.steps import Plan, StepKind
 #: Blocks in a slot begin at multiples of this.
 _ALIGN = 64
 #: Longer ones do not stay in the cache.
-_MOST_SHORT_NBYTES = 256 << 10
+_MAX_SHORT_NBYTES = 256 << 10
 
 
 def plan_all_to_all(problem: Problem, topology: Topology, name: str) -> Plan:
@@ -97,7 +97,7 @@ def short_nbytes(position: LanePosition) -> int:
     most = min(
         int(gain_s / (copies_s + others_s)),
         position.topology.slot_nbytes // (size - 1),
-        _MOST_SHORT_NBYTES,
+        _MAX_SHORT_NBYTES,
     )
     return most // _ALIGN * _ALIGN
 

@@ -63,7 +63,7 @@ class _Case:
     def tree_s(self, ways: int) -> float:
         """The first piece through two binary trees, there, or there and back; then the others."""
         first = self.round_s + self.piece_nbytes * self.beta_s
-        # Of two hosts each is the leaf of one tree and the root of the other.
+        # Each of two hosts is the leaf of one tree and the root of the other.
         passes = ways if self.hosts > 2 else 1
         return ways * (self.k + 1) * first + passes * self.m * self.beta_s + self.copy_s(0.5)
 
@@ -187,7 +187,7 @@ def estimate_s(kind: Kind, name: str, nbytes: float, topology: Topology) -> floa
         layout.largest,
         layout.size,
         min(topology.piece_nbytes, max(int(nbytes / lanes / 16), 1)),
-        # Of an all_to_all every rank carries its own.
+        # Every rank carries its own part of an all_to_all.
         nbytes if kind is Kind.ALL_TO_ALL else nbytes / lanes,
     )
     inside_s = 0.0
@@ -195,6 +195,6 @@ def estimate_s(kind: Kind, name: str, nbytes: float, topology: Topology) -> floa
         inside_s = 2 * link.host_gate_s + 2 * nbytes * link.copy_byte_s
         if kind in _FOLDS:
             inside_s += case.m * layout.largest * link.fold_byte_s
-    # The first messages of hosts with one rank go with the gate: see early.py.
+    # The first messages of hosts with one rank go with the gate: see choose.py.
     early_s = link.latency_s if layout.largest == 1 else 0.0
     return gate_s(topology) + inside_s + _FORMULAS[kind, algorithm](case) - early_s

@@ -89,7 +89,7 @@ def _between(position: LanePosition, algorithm: str, own: Place, begins: list[in
         return shifted(work, begins[host])
     pairs = halving.Pairs(position.count)
     halving.reduce_scatter(position, lambda v: begins[pairs.first_host(v)], own, work, keeps=True)
-    # Who stands for two hosts has the chunks of both.
+    # A host that stands for two has the chunks of both.
     nbytes = begins[host + 1] - begins[host]
     if pairs.stands_for_two(host):
         length = begins[host + 2] - begins[host + 1]

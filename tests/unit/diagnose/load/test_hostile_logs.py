@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.diagnose.load import log_blocks, log_fingerprints, log_lines, log_shapes, ncclras
+from distdbg.diagnose.load import log_blocks, log_differences, log_lines, log_shapes, ncclras
 from distdbg.diagnose.load.log_files import read_logs
-from distdbg.diagnose.load.log_lines import MOST_LINE_NBYTES
+from distdbg.diagnose.load.log_lines import MAX_LINE_NBYTES
 from distdbg.diagnose.load.open import open_paths
 from distdbg.errors import RecordError
 
@@ -32,7 +32,7 @@ BITS = [
 def patterns() -> Iterator[re.Pattern[str]]:
     for row in log_shapes.ROWS:
         yield row.pattern
-    for module in (log_blocks, log_fingerprints, log_lines, log_shapes, ncclras):
+    for module in (log_blocks, log_differences, log_lines, log_shapes, ncclras):
         for value in vars(module).values():
             if isinstance(value, re.Pattern):
                 yield value
@@ -54,7 +54,7 @@ def test_no_pattern_is_quadratic_on_its_own_beginnings() -> None:
     began = time.thread_time()
     for pattern in patterns():
         for bit in BITS:
-            text = (bit * (4 * MOST_LINE_NBYTES // len(bit)))[: 4 * MOST_LINE_NBYTES]
+            text = (bit * (4 * MAX_LINE_NBYTES // len(bit)))[: 4 * MAX_LINE_NBYTES]
             pattern.search(text)
             pattern.match(text + "\n")
     assert time.thread_time() - began < MOST_S

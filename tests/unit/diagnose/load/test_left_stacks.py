@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.diagnose.load.left_stacks import add_left_stacks
+from distdbg.diagnose.load.run_folder import add_left_stacks
 from distdbg.diagnose.session import Activity, LogLine, RankLog, Session
-from distdbg.record.crash_file import write_crash
 from distdbg.record.ends import RankEnd
 from distdbg.record.error_file import to_json
 from distdbg.record.format import Exit
 from distdbg.record.rank_state import RankState
+from distdbg.record.stack_file import write_crash
 
 CRASH = """\
 Fatal Python error: Segmentation fault

@@ -153,7 +153,7 @@ def test_both_ends_of_a_message_are_one_trace(tmp_path: Path) -> None:
 def test_a_line_holds_so_many_spans_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distdbg.export.otel.file._MOST_OPS", 7)
+    monkeypatch.setattr("distdbg.export.otel.file._MAX_OPS", 7)
     counts = [
         len(line["resourceSpans"][0]["scopeSpans"][0]["spans"])
         for line in lines_of(everything(tmp_path))

@@ -11,7 +11,7 @@ from distdbg.export.otel.ids import Numbering
 from distdbg.export.otel.sampling import (
     ALL,
     FULL,
-    MOST_STRIDE,
+    MAX_STRIDE,
     Budget,
     SamplingDecision,
     is_kept_number,
@@ -80,10 +80,10 @@ def test_numbers_are_thinned_out_and_never_stop() -> None:
     assert all(is_kept_number(seq) for seq in range(1, FULL + 1))
     assert stride_at(FULL + 1) == 2
     assert stride_at(2 * FULL + 1) == 4
-    assert stride_at(10**12) == MOST_STRIDE
+    assert stride_at(10**12) == MAX_STRIDE
     kept = sum(is_kept_number(seq) for seq in range(1, 1_000_001))
     assert kept < 10 * FULL
-    assert any(is_kept_number(seq) for seq in range(10**9, 10**9 + MOST_STRIDE))
+    assert any(is_kept_number(seq) for seq in range(10**9, 10**9 + MAX_STRIDE))
 
 
 def test_the_tail_keeps_what_failed_or_was_slow() -> None:

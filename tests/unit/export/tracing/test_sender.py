@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from distdbg.export.tracing.listening import listen
+from distdbg.export.tracing.exporters import listen
 from distdbg.export.tracing.queues import DROPPED, FAILED, SENT, Latest, Queue
 from distdbg.export.tracing.sender import Sender, SignalSender
 from distdbg.export.tracing.settings import Batching, Signal, read_settings

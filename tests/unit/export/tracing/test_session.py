@@ -42,12 +42,12 @@ def test_an_exporter_sends_with_it_and_says_why_a_batch_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
-    from distdbg.export.tracing.exporters import make_exporter
+    from distdbg.export.tracing.exporters import make_sender
 
     with endless(HEAD, b"x" * 65536) as (url, sent):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
-        exporter = make_exporter("logs", "http/protobuf", run="r", host="h", began_ns=1)
-        inner = exporter._inner  # type: ignore[attr-defined]  # the request alone is of interest
+        exporter = make_sender("logs", "http/protobuf", run="r", host="h", began_ns=1)
+        inner = exporter._exporter  # type: ignore[attr-defined]  # the request alone is of interest
         assert not inner._client.export(b"logs").success
         exporter.shutdown()
     assert sum(sent) < MOST_IN_BUFFERS

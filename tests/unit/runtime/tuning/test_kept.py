@@ -15,10 +15,10 @@ import pytest
 from distdbg.errors import ConfigError
 from distdbg.ops.call import Kind
 from distdbg.runtime.tuning import background
-from distdbg.runtime.tuning.busy import is_disturbing
 from distdbg.runtime.tuning.current import current_profile
 from distdbg.runtime.tuning.kept import KeptProfile, Machine, read_kept, write_kept
 from distdbg.runtime.tuning.profile import NEVER, Profile, TransportKind, Ways
+from distdbg.runtime.tuning.tuner import is_disturbing
 
 MACHINE = Machine("Xeon", 2, "6.1", "0.1.0")
 KEPT = KeptProfile(

@@ -1,0 +1,110 @@
+"""Pinned memory within its limit: messages in pieces wait for room, other ops take memory that is not."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distdbg as dist
+from distdbg.errors import OpTimeout
+from distdbg.runtime.backends.gpu import chunks, pinned_memory
+from distdbg.runtime.backends.gpu.driver import Driver
+from distdbg.runtime.backends.gpu.pinned_memory import Use, pin_if_possible, try_pin, used
+from tests.unit.gpu.moving import move, run
+from tests.unit.gpu.stand_in import Machine
+
+CHUNK = 4096
+NBYTES = 10 * CHUNK
+#: Of one message.
+PLACES = 3 * CHUNK
+
+
+@pytest.fixture(autouse=True)
+def _room_for_two(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    gc.collect()
+    monkeypatch.setattr(chunks, "CHUNK_NBYTES", CHUNK)
+    monkeypatch.setenv("DISTDBG_GPU_IPC", "off")
+    monkeypatch.setenv("DISTDBG_PINNED_NBYTES", str(3 * 2 * PLACES))
+    assert (used(Use.SENDS), used(Use.RECEIVES)) == (0, 0)
+    yield
+    gc.collect()
+    assert (used(Use.SENDS), used(Use.RECEIVES)) == (0, 0)
+
+
+def test_messages_wait_for_room_and_all_arrive(machine: Machine) -> None:
+    most = dict.fromkeys(Use, 0)
+
+    def look(nbytes: int) -> None:
+        for use in Use:
+            most[use] = max(most[use], used(use))
+
+    machine.on_copy = look
+
+    def program() -> list[int]:
+        rank = dist.get_rank()
+        arrays = [machine.array(np.full(NBYTES, 1 + n * (1 - rank)), np.uint8) for n in range(6)]
+        start = dist.isend if rank == 0 else dist.irecv
+        works: list[Any] = [start(x, 1 - rank, tag=n) for n, x in enumerate(arrays)]
+        for work in works:
+            work.wait(timedelta(seconds=25))
+        return [int(x.host.min()) for x in arrays]
+
+    assert run(program) == [[1, 2, 3, 4, 5, 6]] * 2
+    assert 0 < most[Use.SENDS] <= 2 * PLACES
+    assert 0 < most[Use.RECEIVES] <= 2 * PLACES
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_message_that_gets_no_room_says_what_it_waited_for(
+    machine: Machine, is_async: bool
+) -> None:
+    driver = machine.driver()
+    taken = [try_pin(driver, PLACES, Use.RECEIVES), try_pin(driver, PLACES, Use.RECEIVES)]
+
+    def program() -> str:
+        x = machine.array(np.ones(NBYTES), np.uint8)
+        with pytest.raises(OpTimeout) as late:
+            move(x, 0.4, is_async=is_async)
+        return str(late.value)
+
+    told = run(program)
+    wanted = f"it waited for pinned memory for messages that are received: {2 * PLACES} of {2 * PLACES} bytes"
+    assert wanted in told[1], told
+    assert "DISTDBG_PINNED_NBYTES" in told[1]
+    taken.clear()
+
+
+class Counting:
+    """In a Driver's place."""
+
+    def __init__(self) -> None:
+        self.nbytes: list[int] = []
+
+    def pinned(self, nbytes: int) -> Any:
+        self.nbytes.append(nbytes)
+        return np.zeros(nbytes, np.uint8)
+
+
+def test_other_ops_take_memory_that_is_not_pinned_where_there_is_no_room() -> None:
+    counting: Any = Counting()
+    driver: Driver = counting
+    first = pin_if_possible(driver, 2 * PLACES)
+    second = pin_if_possible(driver, CHUNK)
+    assert (len(first), len(second), counting.nbytes) == (2 * PLACES, CHUNK, [2 * PLACES])
+    del first
+    assert len(pin_if_possible(driver, CHUNK)) == CHUNK
+    assert counting.nbytes == [2 * PLACES, CHUNK]
+
+
+def test_one_message_has_room_however_large_it_is() -> None:
+    counting: Any = Counting()
+    large = try_pin(counting, 100 * PLACES, Use.SENDS)
+    assert large is not None
+    assert try_pin(counting, 1, Use.SENDS) is None
+    assert try_pin(counting, 1, Use.RECEIVES) is not None
+    assert f"{100 * PLACES} of {2 * PLACES} bytes" in pinned_memory.words(Use.SENDS)
