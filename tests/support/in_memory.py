@@ -133,7 +133,10 @@ class Together:
         return self._start("alltoall", work)
 
     def barrier(self, opts: Any) -> Handle:
-        return self._start("barrier", lambda: self._exchange(None) and None)
+        def work() -> None:
+            self._exchange(None)
+
+        return self._start("barrier", work)
 
     def send(self, arrays: Sequence[Array], dst: int, tag: int) -> Handle:
         number = self.sent[dst, tag] = self.sent.get((dst, tag), 0) + 1

@@ -13,11 +13,10 @@ Levels
     DETAIL  the op starts when all ranks have agreed, so a difference leaves no trace. Async ops are
             started by a thread of the group, after their agreements and in order.
 
-Hanging backends. The caller never waits inside the backend: a thread does (worker_threads.py), and the caller
-looks after the peers and the deadline. Only a backend that is bound to the caller's thread
-(traits.py) is called there; then another thread looks, and aborts it. An engine that never blocks
-without looking around (`run_watched`, and `wait_watched` of what it starts) is called by the caller as well,
-and calls the watch itself: that saves two changes of threads for each op.
+Hanging backends. The caller never waits inside the backend: a thread does (worker_threads.py), and the
+caller looks after the peers and the deadline. Only a backend that is bound to the caller's thread
+(traits.py) is called there; then another thread looks, and aborts it. The caller also calls an engine that
+looks around while it blocks (`run_watched`, `wait_watched`): that saves two changes of threads for each op.
 """
 
 from __future__ import annotations
