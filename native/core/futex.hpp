@@ -40,6 +40,29 @@ inline void cpu_relax() {
 #endif
 }
 
+// For how long a wait sleeps at once, without a yield, since a yield gave the core to a stranger. Short at first:
+// most strangers are there for a moment. While they come again, it is twice as long each time.
+class Rest {
+ public:
+  bool is_on(std::int64_t now) const { return now < until_ns_.load(std::memory_order_relaxed); }
+  void begin(std::int64_t now) {
+    const std::int64_t last = last_ns_.load(std::memory_order_relaxed);
+    const bool is_again = now < until_ns_.load(std::memory_order_relaxed) + soon * last;
+    const std::int64_t next = is_again ? std::min(2 * last, most_ns) : least_ns;
+    last_ns_.store(next, std::memory_order_relaxed);
+    until_ns_.store(now + next, std::memory_order_relaxed);
+  }
+
+  static constexpr std::int64_t least_ns = 1 * ns_per_ms;
+  static constexpr std::int64_t most_ns = 50 * ns_per_ms;
+
+ private:
+  static constexpr std::int64_t soon = 4;  // in rests like the last
+  // Threads of a rank may write both at once; any of the values will do.
+  std::atomic<std::int64_t> until_ns_{0};
+  std::atomic<std::int64_t> last_ns_{0};
+};
+
 // How a wait stays awake before it sleeps in the kernel. Spinning pays when each rank has a core of its
 // own; yielding pays when ranks share cores, since it hands the core to the rank we wait for. Decided
 // once per group from cores and ranks (distdbg/runtime/backends/waiting.py).
@@ -56,35 +79,46 @@ class Patience {
   // Runs `ready` until it is true or patience is used up; returns the last answer.
   template <class Ready>
   bool stay_awake(Ready&& ready) const {
-    return stay(ready, spins_);
+    return stay(ready, spins_, [] { return true; });
+  }
+
+  // The same for who knows where the ranks are that it waits for. While `is_core_needed` says that none of them
+  // needs this core, keeping it for a moment saves two changes of process.
+  template <class Ready, class IsCoreNeeded>
+  bool stay_awake(Ready&& ready, IsCoreNeeded&& is_core_needed) const {
+    return stay(ready, spins_, is_core_needed);
   }
 
   // The same where each look is a system call: a rank that is waited for may need this very core, so that as
   // many of them would cost it fifty microseconds each time.
   template <class Ready>
   bool stay_awake_by_calls(Ready&& ready) const {
-    return stay(ready, (spins_ + rounds_of_a_call - 1) / rounds_of_a_call);
+    return stay(ready, (spins_ + rounds_of_a_call - 1) / rounds_of_a_call, [] { return true; });
   }
 
  private:
-  template <class Ready>
-  bool stay(Ready&& ready, std::uint32_t spins) const {
+  template <class Ready, class IsCoreNeeded>
+  bool stay(Ready&& ready, std::uint32_t spins, IsCoreNeeded&& is_core_needed) const {
     for (std::uint32_t i = 0; i < spins; ++i) {
       if (ready()) return true;
       cpu_relax();
     }
     std::int64_t now = now_ns();
-    if (yield_ns_ == 0 || now < sleeps_until_ns_.load(std::memory_order_relaxed)) return ready();
+    if (yield_ns_ == 0 || rest_.is_on(now)) return ready();
     const std::int64_t until = now + yield_ns_;
     while (now < until) {
       if (ready()) return true;
+      for (std::uint32_t i = 0; i < kept_spins && !is_core_needed(); ++i) {
+        cpu_relax();
+        if (ready()) return true;
+      }
       ::sched_yield();
       const std::int64_t before = now;
       now = now_ns();
       if (now - before > stranger_ns) {
         // That was no rank doing its part, but a stranger using up its time slice. Yielding to it again
         // costs as much again; a sleeper gets the core back when it is woken.
-        sleeps_until_ns_.store(now + 50 * ns_per_ms, std::memory_order_relaxed);
+        rest_.begin(now);
         break;
       }
     }
@@ -93,10 +127,12 @@ class Patience {
 
   // A call that finds nothing takes about as long as so many rounds.
   static constexpr std::uint32_t rounds_of_a_call = 25;
+  // Some microseconds, as long as a rank spins that has a core of its own.
+  static constexpr std::uint32_t kept_spins = 100;
   static constexpr std::int64_t stranger_ns = 400'000;
   std::uint32_t spins_;    // rounds of cpu_relax
   std::int64_t yield_ns_;  // then sched_yield for this long
-  mutable std::atomic<std::int64_t> sleeps_until_ns_{0};
+  mutable Rest rest_;
 };
 
 }  // namespace distdbg

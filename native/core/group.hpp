@@ -192,6 +192,10 @@ class Group {
   template <class IsNeeded>
   void check_wait(const Wait& wait, std::int64_t& next_death_check_ns, IsNeeded&& is_needed);
 
+  // Where ranks share cores, by one that is about to wait: says where it is, and at times goes to a core with
+  // fewer ranks.
+  void note_core();
+
   // Copies from a peer's memory; throws PeerLost when it is gone. `is_sure`: the peer keeps that memory
   // until this rank has read it. If not, the kernel reads also within this process: what is no memory any
   // more is an error then, not a crash.
@@ -206,6 +210,7 @@ class Group {
   // So that within 50 ms each has seen what the control page says.
   static constexpr std::int64_t slice_ns = 40 * ns_per_ms;
   static constexpr std::size_t most_suspicions = 100;
+  static constexpr std::uint32_t waits_per_look = 256;  // at where all ranks are
   // In which ranks of its host tell how a rank ended: they look every 100 ms.
   static constexpr std::uint32_t explanation_ms = 250;
 
@@ -238,6 +243,7 @@ class Group {
   void gate_with_links(const Wait& wait, bool in_background, std::uint64_t published, Scope scope);
   // Before its host's peers only: true when it was the last, and the gate is open.
   bool arrive(std::uint64_t number);
+  bool is_core_needed(std::uint64_t number) const;
   bool stay_at_gate(std::uint64_t number, const Stay& stay, bool standing, const Wait& wait);
   void await_others(std::uint64_t number, const Wait& wait, bool in_background);
   void open_gate(std::uint64_t number);
@@ -312,6 +318,7 @@ class Group {
   std::shared_ptr<Recorder> recorder_;
   std::shared_ptr<const Control> kept_control_;
   const Control* control_ = &Control::none();
+  std::atomic<std::uint32_t> waits_{0};  // noted so far, about
   std::uint64_t equal_outputs_ = 0;  // ops so far that promise them; the same number on all ranks
   SiteOrder site_order_;
   bool with_blocks_ = false;  // the plan at hand compares sizes between hosts

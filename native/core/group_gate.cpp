@@ -1,6 +1,7 @@
 // Gates: no rank of a group gets further before all of them have come.
 #include <algorithm>
 
+#include "cores.hpp"
 #include "futex.hpp"
 #include "group.hpp"
 
@@ -12,7 +13,38 @@ void Group::gate(const Wait& wait, bool in_background, std::uint64_t published, 
   if (!arrive(number)) await_others(number, wait, in_background);
 }
 
+// The kernel leaves a thread where it is that has just run, as all have that wait for each other: with three of
+// four ranks on one of two cores they would stay so, and each op takes twice as long.
+void Group::note_core() {
+  if (patience_.has_own_core()) return;
+  std::atomic<std::uint32_t>& seen = segment_.rank(rank_).core;
+  const std::uint32_t count = waits_.load(std::memory_order_relaxed) + 1;
+  waits_.store(count, std::memory_order_relaxed);
+  if (count % waits_per_look == 0) {
+    const std::vector<std::uint32_t>& here = ranks_here();
+    std::vector<std::uint32_t> cores(here.size());
+    std::ranges::transform(here, cores.begin(), [&](std::uint32_t r) {
+      return segment_.rank(r).core.load(std::memory_order_relaxed);
+    });
+    move_to_core(better_core(
+        cores, static_cast<std::size_t>(std::ranges::find(here, rank_) - here.begin())));
+  }
+  const std::uint32_t core = this_core();
+  if (seen.load(std::memory_order_relaxed) != core) seen.store(core, std::memory_order_relaxed);
+}
+
+// Whether a rank that gate `number` waits for was last seen on this core.
+bool Group::is_core_needed(std::uint64_t number) const {
+  const std::uint32_t core = this_core();
+  return std::ranges::any_of(ranks_here(), [&](std::uint32_t r) {
+    const RankState& state = segment_.rank(r);
+    return state.core.load(std::memory_order_relaxed) == core &&
+           state.gate.load(std::memory_order_relaxed) < number;
+  });
+}
+
 bool Group::arrive(std::uint64_t number) {
+  note_core();
   // acq_rel: the last arrival acquires what every earlier one wrote, and hands it on by `epoch`.
   const std::uint64_t arrived =
       segment_.header().arrivals.fetch_add(1, std::memory_order_acq_rel) + 1;
@@ -30,7 +62,8 @@ bool Group::stay_at_gate(std::uint64_t number, const Stay& stay, bool standing, 
   const auto before = static_cast<std::uint32_t>(gate_);
   const std::atomic<std::uint32_t>& epoch = segment_.header().epoch;
   const auto is_open = [&] { return epoch.load(std::memory_order_acquire) != before; };
-  if (stay.is_awake ? patience_.stay_awake(is_open) : is_open()) {
+  const auto needs_core = [&] { return is_core_needed(number); };
+  if (stay.is_awake ? patience_.stay_awake(is_open, needs_core) : is_open()) {
     gate_ = number;
     return true;
   }
@@ -67,7 +100,8 @@ bool Group::await_gate(std::uint64_t number, const Wait& wait, bool in_backgroun
   Header& header = segment_.header();
   const auto before = static_cast<std::uint32_t>(gate_);
   const auto is_open = [&] { return header.epoch.load(std::memory_order_acquire) != before; };
-  if (in_background ? !is_open() : !patience_.stay_awake(is_open)) {
+  const auto needs_core = [&] { return is_core_needed(number); };
+  if (in_background ? !is_open() : !patience_.stay_awake(is_open, needs_core)) {
     std::int64_t next_check = now_ns() + 20 * ns_per_ms;
     header.sleepers.fetch_add(1, std::memory_order_seq_cst);
     try {
@@ -111,6 +145,7 @@ void Group::gate_with_links(const Wait& wait, bool in_background, std::uint64_t 
   if (scope == Scope::group) links_->expire_early();
   links_->settle(wait, in_background);
   mine.published = static_cast<std::uint32_t>(published);
+  note_core();
   if (rank_ != opener) {
     const std::uint64_t arrived = header.arrivals.fetch_add(1, std::memory_order_seq_cst) + 1;
     mine.gate.store(number, std::memory_order_release);
@@ -151,7 +186,8 @@ void Group::await_ranks_here(std::uint64_t number, const Wait& wait, bool in_bac
   Header& header = segment_.header();
   const std::uint64_t others = number * ranks_here().size() - 1;
   const auto are_here = [&] { return header.arrivals.load(std::memory_order_seq_cst) == others; };
-  if (in_background ? are_here() : patience_.stay_awake(are_here)) return;
+  const auto needs_core = [&] { return is_core_needed(number); };
+  if (in_background ? are_here() : patience_.stay_awake(are_here, needs_core)) return;
   std::int64_t next_check = now_ns() + 20 * ns_per_ms;
   const auto is_needed = [&](std::uint32_t r) {
     return is_here_[r] && segment_.rank(r).gate.load(std::memory_order_acquire) < number;

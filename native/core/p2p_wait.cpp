@@ -88,6 +88,7 @@ bool PointToPoint::has_bridge() {
 }
 
 void PointToPoint::wait(const MessagePointer& message, const Wait& wait, bool breaks) {
+  if (!message->is_up()) group_.note_core();
   bool has_moved = false;
   const auto is_worth_a_look = [&] {
     if (message->is_up()) return true;

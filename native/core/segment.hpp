@@ -76,6 +76,8 @@ struct RankState {
   // Rung by peers that wrote to one of our channels while `bell_sleepers` was not 0.
   alignas(line_nbytes) std::atomic<std::uint32_t> bell;
   std::atomic<std::uint32_t> bell_sleepers;
+  // Where it was last seen, as this_core() says, when ranks share cores; written only when that changes.
+  std::atomic<std::uint32_t> core;
   // Why the rank leaves, in words, NUL-terminated: "raised ValueError: no data". Empty: it has not said.
   // Written before `left`, or before its process ends; read after either.
   alignas(line_nbytes) char why[64];

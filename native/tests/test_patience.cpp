@@ -5,6 +5,7 @@
 #include "futex.hpp"
 
 using distdbg::Patience;
+using distdbg::Rest;
 
 namespace {
 
@@ -34,5 +35,29 @@ int main() {
   int count = 0;
   CHECK(spinning.stay_awake_by_calls([&] { return ++count == 3; }));
   CHECK(count == 3);
+  // A rank that shares cores looks once between two yields, and for a while as long as nobody needs its core.
+  const auto yielding = [] { return Patience(0, 1); };
+  CHECK(looks([&](auto look) { return yielding().stay_awake(look); }) == 2);
+  CHECK(looks([&](auto look) { return yielding().stay_awake(look, [] { return true; }); }) == 2);
+  CHECK(looks([&](auto look) { return yielding().stay_awake(look, [] { return false; }); }) == 102);
+
+  // Strangers that come again have it sleep longer; one that comes later does not.
+  constexpr std::int64_t ms = distdbg::ns_per_ms;
+  Rest rest;
+  CHECK(!rest.is_on(0));
+  std::int64_t now = 1'000 * ms;
+  rest.begin(now);
+  CHECK(rest.is_on(now) && !rest.is_on(now + Rest::least_ns));
+  for (std::int64_t length = 2 * Rest::least_ns; length < Rest::most_ns; length *= 2) {
+    now += length;
+    rest.begin(now);
+    CHECK(rest.is_on(now + length - 1) && !rest.is_on(now + length));
+  }
+  now += Rest::most_ns;
+  rest.begin(now);
+  CHECK(rest.is_on(now + Rest::most_ns - 1) && !rest.is_on(now + Rest::most_ns));
+  now += 5 * Rest::most_ns;
+  rest.begin(now);
+  CHECK(!rest.is_on(now + Rest::least_ns));
   std::puts("test_patience: passed");
 }
