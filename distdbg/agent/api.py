@@ -19,7 +19,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from distdbg.client import protocol
 from distdbg.client.protocol import MAX_REQUEST_NBYTES, BadLine, Request
-from distdbg.control import served, sockets
+from distdbg.control import dialled_address, sockets
 from distdbg.errors import ConfigError, DistNetworkError
 from distdbg.secure.guard import Guard, open_guard
 
@@ -178,7 +178,7 @@ class ApiServer:
 
     def listen_tcp(self, host: str, port: int, key: bytes) -> int:
         """Listen on an interface for clients that have the key; returns the port."""
-        self._served_as = frozenset(map(served.show, served.read_served_as()))
+        self._served_as = frozenset(map(dialled_address.show, dialled_address.read_served_as()))
         if not key:
             raise ConfigError("the agent does not listen on TCP without a token")
         try:
@@ -269,7 +269,7 @@ class ApiServer:
         if is_tcp:
             self._make_room()
             try:
-                served_at = served.show(served.own_address(sock))
+                served_at = dialled_address.show(dialled_address.own_address(sock))
             except OSError:  # it is gone already
                 sock.close()
                 return

@@ -24,7 +24,7 @@ resume          let the deadlines of a paused job run on
 run             start, watch, restart and clean up the ranks of a job
 stacks          where each rank of a running job is, on all its hosts, without asking the ranks
 stop            end a running job
-table           A calm table
+table           aligned columns for a terminal, without lines around them
 top             a job while it runs, or what is left of one, in a dashboard
 tune            what this machine decides about how data moves, measured once and kept for you
 run ...    one file for each command, named as the command

@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     paths = [find_run(run) for run in chosen.runs or [None]]
     wanted = _choose(chosen)
 
-    from distdbg.export.otel.post import is_url
+    from distdbg.export.otel.collector import is_url
     from distdbg.export.output import write_file, write_folder
     from distdbg.export.reading import open_run
 
@@ -80,8 +80,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _send(run: OpenedRun, url: str) -> None:
+    from distdbg.export.otel.collector import OtlpCollector, read_headers
     from distdbg.export.otel.file import write
-    from distdbg.export.otel.post import OtlpCollector, read_headers
 
     headers = read_headers(os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", ""))
     collector = OtlpCollector(url, headers)

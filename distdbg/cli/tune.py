@@ -16,8 +16,8 @@ from distdbg.errors import ConfigError
 from distdbg.ops.call import Kind
 from distdbg.record.text import format_nbytes
 from distdbg.runtime.tuning.current import current_profile
-from distdbg.runtime.tuning.kept import KeptProfile, Machine, read_kept
 from distdbg.runtime.tuning.profile import CLASSES, KINDS, NEVER, Profile, TransportKind
+from distdbg.runtime.tuning.profile_file import KeptProfile, Machine, read_kept
 from distdbg.runtime.tuning.trials import SIZES, Trial
 
 _HEADS = ("ranks", "op", *(format_nbytes(nbytes) for nbytes in SIZES))

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from distdbg.client import protocol
 from distdbg.client.protocol import MAX_ANSWER_NBYTES, PROTOCOL
-from distdbg.control import served, sockets
+from distdbg.control import dialled_address, sockets
 from distdbg.errors import ConfigError, DistNetworkError, UsageError
 from distdbg.secure.guard import open_guard, why_ended
 
@@ -67,7 +67,7 @@ class AgentClient:
         """Connect to an agent that listens; `key`: what the run's token is derived from."""
         try:
             sock = socket.create_connection((host, port), timeout_s)
-            dialled = served.show(served.peer_address(sock))
+            dialled = dialled_address.show(dialled_address.peer_address(sock))
         except OSError as error:
             raise DistNetworkError(f"no agent answers at {host}:{port}: {error}") from error
         try:

@@ -27,7 +27,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from distdbg.control.served import derive_token
+from distdbg.control.dialled_address import derive_token
 from distdbg.errors import DistError, UsageError
 
 PROTOCOL: Final = 2

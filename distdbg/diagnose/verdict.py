@@ -24,7 +24,6 @@ from distdbg.diagnose.find import (
     deadlock,
     diverged,
     failed_op,
-    handled,
     latent,
     latent_before,
     leaks,
@@ -47,6 +46,7 @@ from distdbg.diagnose.find import (
     suspicion,
     thread_error,
     waits_to_join,
+    while_handling_error,
 )
 from distdbg.diagnose.finding import Edge, Finding, FindingKind, Role, Severity, Verdict, Waits
 from distdbg.diagnose.last_moment import DEATH_NS, last_moment, matched_at
@@ -179,7 +179,7 @@ def diagnose_with_waits(session: Session) -> VerdictWithWaits:
     found = [thread_error.tell_thread_error(finding, session) for finding in found]
     found = latent_before.tell_latent_before(stale_receive.tell_stale_receive(found), session)
     found = [dead_child.tell_dead_child(finding, session) for finding in found]
-    found = [handled.tell_handled(finding, session) for finding in found]
+    found = [while_handling_error.tell_handled(finding, session) for finding in found]
     tops = _put_below(session, _with_said(found, session.said), until_ns)
     tops = _soften_stops(session, tops)
     root = _root(tops)

@@ -143,7 +143,7 @@ class Pipes:
     # This host's ends ---------------------------------------------------------------------------
 
     def open(self, target: PipeTarget) -> PipeKey | None:
-        """Begin a pipe; `Accepted` or `Ended` follows. None: it would lead here. NoWay."""
+        """Begin a pipe; `PipeAccepted` or `PipeEnded` follows. None: it would lead here. NoWay."""
         link = self._find(target)
         if link == HERE:
             return None

@@ -5,9 +5,9 @@ The first line that fits counts:
     a signal came                                              leave
     a rank failed here, or another launcher noted a failure    restart, which uses one up; or failed
     the job was closed as failed                               failed
-    the job was closed as well                                 well, once the ranks here are done
+    the job was closed as succeeded                            well, once the ranks here are done
     the ranks of all launchers ended well                      well
-    the others considered this launcher dead                     restart; or failed
+    the others considered this launcher dead                   restart; or failed
     another launcher has begun the next round                  restart
     a launcher is gone, or going, before its ranks ended well  restart; or failed
     launchers wait to join, and no launcher is done            restart
@@ -33,7 +33,7 @@ from distdbg.launch.rendezvous.round import Closing
 class LauncherAction(enum.Enum):
     GO_ON = "go on"
     RESTART = "stop the ranks and restart them in the next round"
-    END_WELL = "close the job as well"
+    END_WELL = "close the job as succeeded"
     END_FAILED = "stop the ranks and close the job as failed"
     LEAVE_WELL = "leave; the ranks of other launchers continue"
     LEAVE = "stop the ranks and leave, as a signal asked for"
@@ -127,7 +127,7 @@ def _after_failure(now: Situation, failure: str) -> Decision:
 
 
 def _after_closing(now: Situation, closing: Closing) -> Decision:
-    """Closed as well means that all are done: notes and launchers may be gone with the store by now."""
+    """Closed as succeeded means that all are done: notes and launchers may be gone with the store by now."""
     if not closing.is_well:
         return Decision(action=LauncherAction.END_FAILED, reason=closing.reason)
     if now.running == 0:

@@ -17,7 +17,7 @@ entries         what a reader gives
 error_file      the error file of a process
 folders         where the records of a run go, and how long they stay
 form_text       a form in one line for people
-format          the layout of a record, byte by byte; the same numbers are in native/core/record.hpp
+format          the layout of a record, byte by byte; the same numbers are in native/core/record_layout.hpp
 forms           what calls of one shape have in common, as JSON of at most 488 bytes
 handled_error   the error that the program was handling when an op of it failed
 header          reads the first two pages

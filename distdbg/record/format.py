@@ -1,4 +1,4 @@
-"""The layout of a record, byte by byte; the same numbers are in native/core/record.hpp.
+"""The layout of a record, byte by byte; the same numbers are in native/core/record_layout.hpp.
 
 A record is a file of fixed size, written through a shared mapping with plain stores:
 

@@ -4,7 +4,7 @@ Forms
 
     short.py                    at most 12 lines for a log, a launcher's report, a raised error
     text.py                     what a terminal shows; the only one that imports rich
-    verdict_json.py schema.py          the JSON of `distdbg analyze --json`, and what its keys mean
+    verdict_json.py schema.py   the JSON of `distdbg analyze --json`, and what its keys mean
     html.py                     one file with a timeline, graphs and tables: svg, page_data, page/
 
 What they show, without a form
@@ -24,5 +24,5 @@ loop_exits      what skips a call in its source, or ends the loop that it stands
 notes           what is worth saying of the source around the lines of a stack, by what was found
 source_hint     hints that only the source gives
 swallowed       what swallows an error before a call, so that the rank goes on behind that call
-told_stacks     the stacks that explain a finding, with their source
+finding_stacks  the stacks that explain a finding, with their source
 """

@@ -29,8 +29,8 @@ from distdbg.render.enclosing import (
     parameter_of,
     path_to,
 )
+from distdbg.render.finding_stacks import ToldStack
 from distdbg.render.source_line import SourceLines
-from distdbg.render.told_stacks import ToldStack
 
 #: Methods, and functions of the modules, that draw.
 _DRAWS: Final = frozenset((

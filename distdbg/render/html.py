@@ -24,12 +24,12 @@ from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.record.printable import shorten
 from distdbg.render.aggregate import choose_lanes, fold_lanes, lateness, meetings, waits
+from distdbg.render.finding_stacks import ToldStack, tell_stacks
 from distdbg.render.grid import Grid, GridCell, make_grid, place_of_finding
 from distdbg.render.page_data import page_data
 from distdbg.render.source_line import lines_of, source_of
 from distdbg.render.story import ago_text, story_of
 from distdbg.render.svg import draw_heatmap, draw_lateness, draw_wait_graph, text_of
-from distdbg.render.told_stacks import ToldStack, tell_stacks
 from distdbg.render.verdict_json import lacks_of
 from distdbg.render.waitgraph import make_wait_graph
 from distdbg.render.where import groups_of_deadlock, has_place, waited_text

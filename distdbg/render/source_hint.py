@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from distdbg.diagnose.finding import Finding, FindingKind, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import OF_ADVICE, Advice, Trait
+from distdbg.render.finding_stacks import tell_stacks
 from distdbg.render.hints import (
     array_origin,
     branches,
@@ -37,7 +38,6 @@ from distdbg.render.hints import (
 )
 from distdbg.render.hints.case import Case
 from distdbg.render.source_line import SourceLines
-from distdbg.render.told_stacks import tell_stacks
 
 #: Kinds of ranks that others wait for.
 _WAITED_FOR: Final = (

@@ -26,10 +26,10 @@ from distdbg.diagnose.session import LogLine, Session
 from distdbg.errors import format_ranks
 from distdbg.record.durations import local_time_text
 from distdbg.record.entries import RecordedFrame
+from distdbg.render.finding_stacks import ToldStack, tell_stacks
 from distdbg.render.grid import Grid, GridCell, make_grid, place_of_finding
 from distdbg.render.source_line import lines_of, source_of
 from distdbg.render.story import StoryStep, ago_text, story_of
-from distdbg.render.told_stacks import ToldStack, tell_stacks
 from distdbg.render.verdict_json import lacks_of
 from distdbg.render.where import groups_of_deadlock, has_place, waited_text
 from distdbg.render.words import (

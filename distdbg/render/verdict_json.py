@@ -9,10 +9,10 @@ from typing import Any
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Role, Verdict
 from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import RankLog, Session
+from distdbg.render.finding_stacks import to_plain_stacks
 from distdbg.render.schema import SCHEMA
 from distdbg.render.source_line import SourceLines
 from distdbg.render.story import status_text
-from distdbg.render.told_stacks import to_plain_stacks
 from distdbg.render.where import place_of
 from distdbg.render.words import iso_text
 

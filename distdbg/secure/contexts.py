@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
-from distdbg.control.served import derive_token
+from distdbg.control.dialled_address import derive_token
 from distdbg.errors import ConfigError
 from distdbg.secure.settings import Files, TlsSettings
 

@@ -21,7 +21,7 @@ Pages
     cells          how ages, sizes, states and ranks are written
     lanes          bars of a timeline as letters;  time_axis, time_lanes: what is around them
     wait_graph     who waits for whom, drawn
-    verdict        reads the verdict of a snapshot;  parts: which ranks are its cause, and which its victims
+    verdict        reads the verdict of a snapshot;  rank_roles: its causes and its victims
 
 Other feeds, other screens
 
@@ -30,7 +30,7 @@ Other feeds, other screens
     recording/     what a dashboard saw, in a file: written by one feed, read by another
     once           one frame without a terminal, as text or as SVG
     web            `distdbg top --web`;  web_server: the server behind it;  web_driver: the driver of a
-                   dashboard whose terminal is a browser;  gate: who may come in
+                   dashboard whose terminal is a browser;  access: who may come in
 
 A feed is asked by the clock of the app, a few times a second; it never calls back. What is shown is
 in `view`: `view/snapshot.py` are the values, `view/feed.py` is where they come from. Nothing here imports the

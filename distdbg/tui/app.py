@@ -39,7 +39,7 @@ from distdbg.tui.keys import KeyHint, keys_of, page_keys
 from distdbg.tui.leaving import leave_on_signals
 from distdbg.tui.line import Line
 from distdbg.tui.pace import PacedPalette
-from distdbg.tui.parts import NOBODY, RankRoles, parts_of
+from distdbg.tui.rank_roles import NOBODY, RankRoles, parts_of
 from distdbg.tui.scrubber import SCRUB_KEYS, Scrubber
 from distdbg.tui.sheet import Sheet
 from distdbg.tui.table import RowTable

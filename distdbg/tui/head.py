@@ -21,7 +21,7 @@ from distdbg.record.rank_state import RankState
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Tone, age, one_line
 from distdbg.tui.keys import KeyHint, fit
-from distdbg.tui.parts import NOBODY, RankRoles
+from distdbg.tui.rank_roles import NOBODY, RankRoles
 from distdbg.tui.verdict import root_of
 from distdbg.view.snapshot import FeedLink, RankRow, Snapshot
 

@@ -19,7 +19,7 @@ from textual.widget import Widget
 
 from distdbg.tui.cells import Tone
 from distdbg.tui.lanes import ColourFamily, StyledRun, Window, bar_at, paint
-from distdbg.tui.parts import NOBODY, RankRoles
+from distdbg.tui.rank_roles import NOBODY, RankRoles
 from distdbg.tui.time_axis import axis
 from distdbg.view.snapshot import Bar, RankRow
 

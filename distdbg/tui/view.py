@@ -27,7 +27,7 @@ from distdbg.errors import DistError
 from distdbg.tui.asking import Answered, Result, ask_in_thread
 from distdbg.tui.cells import Cell, Filter
 from distdbg.tui.cursor_view import CursorView
-from distdbg.tui.parts import RankRoles
+from distdbg.tui.rank_roles import RankRoles
 from distdbg.tui.sheet import Sheet, SheetLine
 from distdbg.tui.table import RowTable, TableColumn
 from distdbg.tui.targets import rank_of

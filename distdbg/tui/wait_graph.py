@@ -4,7 +4,7 @@ Ranks that wait in the same op for the same ranks are one box. What is waited fo
 wait for it, and these stand further in, layer by layer. On the right, an arrow into a box comes from all
 that wait for it; lines that only cross are not joined.
 
-    ╔═ rank 3 ═════════════ waits for nobody ═╗
+    ╔═ rank 3 ════════════ waits for no rank ═╗
     ║ running                                 ║
     ║ dataloader.py:210 (__next__)            ║◀─╮
     ╚═════════════════════════════════════════╝  │
@@ -23,7 +23,7 @@ from typing import Final
 
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Cell, Tone, age, one_line, shorten, tone_of
-from distdbg.tui.parts import NOBODY, RankRoles
+from distdbg.tui.rank_roles import NOBODY, RankRoles
 from distdbg.tui.sheet import SheetLine
 from distdbg.tui.targets import of_ranks
 from distdbg.tui.wrapped import Row

@@ -28,8 +28,8 @@ from textual_serve.app_service import AppService
 from textual_serve.download_manager import DownloadManager
 
 from distdbg.errors import UsageError
+from distdbg.tui.access import COOKIE, Answer, Gate
 from distdbg.tui.cells import one_line
-from distdbg.tui.gate import COOKIE, Answer, Gate
 
 _STATIC: Final = Path(textual_serve.server.__file__).parent / "static"
 #: Each is a process.

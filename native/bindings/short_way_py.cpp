@@ -1,5 +1,5 @@
-// What carries an op that Python has called through torch, past our kernels: see
-// distdbg/torch_bridge/tap/methods.py.
+// Carries out an op that Python has called on a watched group: recorded and compared here, then given to torch with
+// our kernels switched off, so that it is not seen a second time. See distdbg/torch_bridge/tap/methods.py.
 #include "noted_option.hpp"
 #include "tap_ops.hpp"
 #include "torch_keys.hpp"
@@ -24,11 +24,11 @@ const Names& names() {
   return all;
 }
 
-// Of the options of one kind of op.
+// The short way of one kind of op, all_reduce say: torch has a class of options for each kind.
 class ShortWay {
  public:
-  // `key`: of our kernels. `is_async`: tells of options whether nobody waits for the op at once, a NotedOption or
-  // a function. `timeout`: of the options; `limit_ns(options)` reads it, below 0 where there is none.
+  // `key`: the dispatch key of our kernels. `is_async`: the option that says whether the caller goes on before the op
+  // has ended, or a function of the options. `timeout`: that option; `limit_ns(options)` reads it, below 0 for none.
   ShortWay(nb::object key, nb::object is_async, NotedOption& timeout, nb::object limit_ns)
       : keys_(std::move(key)),
         is_async_(std::move(is_async)),

@@ -1,9 +1,9 @@
 // Ops on shared arrays: ranks read and write each other's arrays where they are, between two gates.
 //
 // Whether an array is a shared one is known to its own rank alone. So each says beside its fingerprint
-// whether it offers this way, and all come to the same answer from the same words, as with the levels. Who
-// offers puts nothing into its slot, where the op went this way when it last ran. When that was wrong, because
-// another rank has brought an ordinary array, all begin again, and put it there.
+// whether it offers this way, and all come to the same answer from the same words, as with the levels. Where
+// the op went this way when it last ran, a rank that offers puts nothing into its slot. When that was wrong, because
+// another rank has brought an ordinary array, all begin again and fill their slots.
 //
 // A rank offers only when it has mapped what it needs of its peers. It does so in the first op in which it
 // finds that out, and that op still goes through the slots: so a peer that cannot be mapped is no error.

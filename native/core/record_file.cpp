@@ -31,7 +31,7 @@ void write_text(char* into, std::size_t room, const std::string& text) {
   std::memcpy(into, text.data(), std::min(text.size(), room - 1));  // the rest is 0 already
 }
 
-// A power of two; no more than keeps the file within what a reader takes (MOST_RECORD_NBYTES).
+// A power of two; no more than keeps the file within what a reader takes (MAX_RECORD_NBYTES).
 std::uint32_t to_ring_count(std::uint32_t wanted) {
   return std::bit_ceil(std::clamp(wanted, 16U, 1U << 18));
 }

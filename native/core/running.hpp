@@ -1,4 +1,4 @@
-// One execution of a plan, for the two files that carry it out: interpret.cpp moves the bytes, agree.cpp
+// One execution of a plan, for the files that carry it out: interpret.cpp moves the bytes, agree.cpp
 // compares.
 #pragma once
 

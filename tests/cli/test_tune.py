@@ -14,8 +14,8 @@ import pytest
 
 from distdbg.cli.tune import main
 from distdbg.runtime.tuning import background, tuner
-from distdbg.runtime.tuning.kept import KeptProfile, Machine, write_kept
 from distdbg.runtime.tuning.profile import Profile, TransportKind, Ways
+from distdbg.runtime.tuning.profile_file import KeptProfile, Machine, write_kept
 from distdbg.runtime.tuning.ranks import Times
 from distdbg.runtime.tuning.trials import DEFAULT, DIRECT, HALF, trials_for
 

@@ -9,10 +9,10 @@ import threading
 from contextlib import closing, suppress
 
 from distdbg.errors import DistNetworkError
-from distdbg.export.http.gate import AccessGate
+from distdbg.export.http.access import AccessGate
 from distdbg.export.http.pages import PageAnswer
 from distdbg.export.http.server import Server
-from distdbg.export.otel.post import OtlpCollector
+from distdbg.export.otel.collector import OtlpCollector
 from tests.fuzz import harness
 
 REQUESTS = (

@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from distdbg.control import served
+from distdbg.control import dialled_address
 from distdbg.native import Group, NativeError, TcpHub
 from tests.fuzz import harness
 
@@ -102,7 +102,7 @@ def _shake_hands(
     if spoils:
         sock.settimeout(1)  # the hub waits longer for what a shortened request lacks
     request = b"distdbgL" + struct.pack("<IIQII", 4, kind, COOKIE, 1, 0) + os.urandom(32)
-    request += served.pack(*sock.getpeername()) + served.pack(*sock.getsockname())
+    request += dialled_address.pack(*sock.getpeername()) + dialled_address.pack(*sock.getsockname())
     request += struct.pack("<I", options)
     send(request)
     verdict = _take(sock, 40)

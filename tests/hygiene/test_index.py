@@ -39,3 +39,14 @@ def test_a_package_lists_no_module_that_is_gone(package: Path) -> None:
     rows = re.findall(r"^([a-z_][a-z_0-9]*)(?:\.py)? {2,}\S", text, re.MULTILINE)
     gone = {name for name in rows if rows} - modules_of(package)
     assert not gone, f"{package.name}: the docstring of __init__.py lists {sorted(gone)}"
+
+
+@pytest.mark.parametrize("folder", ["core", "bindings"])
+def test_the_list_of_the_core_names_each_of_its_files(folder: str) -> None:
+    native = ROOT.parent / "native"
+    files = {path.stem for path in (native / folder).glob("*.[ch]pp")}
+    everywhere = {path.stem for path in native.glob("*/*.[ch]pp")}
+    listed = set(re.findall(r"`([a-z_0-9]+)`", (native / "README.md").read_text()))
+    assert not files - listed, "native/README.md does not name these"
+    no_files = {"core", "bindings", "tests"}
+    assert not listed - everywhere - no_files, "native/README.md names these, which are gone"

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from distdbg.export.http.gate import AccessGate
+from distdbg.export.http.access import AccessGate
 from distdbg.export.http.pages import PageAnswer
 from distdbg.export.http.server import MAX_CONNECTIONS, MAX_UNKNOWN, Server
 from tests.metrics.scraping import await_that, get

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from distdbg.control.served import derive_token, peer_address
+from distdbg.control.dialled_address import derive_token, peer_address
 from distdbg.errors import DistNetworkError, UsageError
 from distdbg.native import StoreServer
 from distdbg.runtime.store import TCPStore

@@ -31,10 +31,10 @@ from distdbg.client import protocol
 from distdbg.client.agent_client import AgentClient
 from distdbg.client.protocol import Request
 from distdbg.errors import ConfigError, DistError, NotAuthenticatedError, UsageError
-from distdbg.export.http.gate import AccessGate
+from distdbg.export.http.access import AccessGate
 from distdbg.export.http.pages import PageAnswer
 from distdbg.export.http.server import Server
-from distdbg.export.otel.post import read_context
+from distdbg.export.otel.collector import read_context
 from distdbg.hosts.handshake import Handshake
 from distdbg.hosts.links import Link, LinkLost
 from distdbg.runtime.store import TCPStore

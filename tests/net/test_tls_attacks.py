@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from distdbg.control.served import derive_token
+from distdbg.control.dialled_address import derive_token
 from distdbg.native import TcpHub
 from distdbg.secure import channel
 from distdbg.secure.contexts import make_contexts

@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
 import distdbg as dist
-from distdbg.runtime.parallel.hooks import allreduce_hook, later
+from distdbg.runtime.parallel.hooks import allreduce_hook, deferred
 
 Wrap = Callable[..., Any]
 
@@ -356,7 +356,7 @@ def hooks(rank: int) -> list[float]:
     model.register_comm_hook(None, halve)
     (model(torch.ones(1, 4)).sum() * (rank + 1)).backward()
     found.append(model.module.weight.grad[0, 0].item())
-    assert later.Later(lambda: 1).then(lambda done: done.value() + 1).wait() == 2
+    assert deferred.Later(lambda: 1).then(lambda done: done.value() + 1).wait() == 2
     return found
 
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from distdbg.diagnose.find.astray import (
+from distdbg.diagnose.find.crossed_calls import (
     WrongPeerFact,
     mixed_groups,
     taken_messages,

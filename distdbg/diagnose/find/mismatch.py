@@ -15,6 +15,7 @@ from typing import Final
 from distdbg.check.short_batch import is_short_batch, size_hint
 from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.failures import Failure, failures_of
+from distdbg.diagnose.find.diverging_calls import DifferenceText, tell_parting_before
 from distdbg.diagnose.find.first_call import find_first_call, other_array_advice
 from distdbg.diagnose.find.forward_alone import forward_alone
 from distdbg.diagnose.find.mismatch_calls import (
@@ -28,7 +29,6 @@ from distdbg.diagnose.find.mismatch_calls import (
     told_advice,
 )
 from distdbg.diagnose.find.other_group import ADVICE, calls_meant_elsewhere, say_elsewhere
-from distdbg.diagnose.find.parted import DifferenceText, tell_parting_before
 from distdbg.diagnose.find.phrases import as_told
 from distdbg.diagnose.find.skipped_calls import (
     SkippedBefore,

@@ -14,10 +14,10 @@ from typing import Final
 from distdbg.diagnose.chains import ChainEnd, chain_ends, sites_of
 from distdbg.diagnose.debugged import is_debugged
 from distdbg.diagnose.doing import traits_of_doing
-from distdbg.diagnose.find.astray import WrongPeerFact, taken_messages, unmatched_messages
+from distdbg.diagnose.find.crossed_calls import WrongPeerFact, taken_messages, unmatched_messages
+from distdbg.diagnose.find.diverging_calls import DifferenceText, tell_parting
 from distdbg.diagnose.find.exit_call import exit_call, exit_site
 from distdbg.diagnose.find.not_relayed import not_relayed_messages
-from distdbg.diagnose.find.parted import DifferenceText, tell_parting
 from distdbg.diagnose.find.used_wrong_group import used_wrong_group
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.last_op import last_op

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from distdbg.diagnose.find.astray import WrongPeerFact
+from distdbg.diagnose.find.crossed_calls import WrongPeerFact
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import Advice, Trait

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from distdbg.diagnose.find.astray import WrongPeerFact
+from distdbg.diagnose.find.crossed_calls import WrongPeerFact
 from distdbg.diagnose.find.other_neighbor import function_of
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from distdbg.diagnose.find.astray import WrongPeerFact
+from distdbg.diagnose.find.crossed_calls import WrongPeerFact
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NONE, OpRef

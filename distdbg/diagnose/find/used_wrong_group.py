@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from distdbg.diagnose.find.astray import WrongPeerFact
+from distdbg.diagnose.find.crossed_calls import WrongPeerFact
 from distdbg.diagnose.find.phrases import telling_site
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.matching import Matched

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from distdbg.diagnose.load.reported import read_found
 from distdbg.diagnose.load.tables import Tables
-from distdbg.diagnose.load.told import read_found
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OTHER_KIND, Ops
 from distdbg.diagnose.session import GroupProgress, RankLog, WorkWait
 from distdbg.record.columns import UNSET, Columns, OpColumns

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from distdbg.export.http.gate import AccessGate
+from distdbg.export.http.access import AccessGate
 from distdbg.export.http.pages import Page, PageAnswer, text_answer, zipped
 from distdbg.export.http.peers import Ends, uid_of_peer
 

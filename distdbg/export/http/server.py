@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from distdbg.export.http.gate import AccessGate
+from distdbg.export.http.access import AccessGate
 from distdbg.export.http.pages import Page
 from distdbg.export.http.peers import Ends
 from distdbg.export.http.request import PATIENCE_S, HttpConnection

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 import distdbg
 from distdbg.export.findings import find_findings
 from distdbg.export.otel import attributes as names
-from distdbg.export.otel.found import spans_of_findings
+from distdbg.export.otel.log_records import spans_of_findings
 from distdbg.export.otel.model import Attributes, SpanData, SpanKind, Value
 from distdbg.export.otel.of_log import LogSpans, rank_facts
 from distdbg.export.reading import OpenedRun

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from distdbg.diagnose.finding import Finding
 from distdbg.export.metrics.model import Metrics
-from distdbg.export.otel.found import group_names, key_of_finding
+from distdbg.export.otel.log_records import group_names, key_of_finding
 from distdbg.export.outlets.source import OutletSource
 from distdbg.export.tracing.trace_events import (
     FindingMade,

@@ -14,7 +14,7 @@ import pwd
 from typing import Final
 
 from distdbg.errors import ConfigError
-from distdbg.export.http.gate import AccessGate, find_uids
+from distdbg.export.http.access import AccessGate, find_uids
 from distdbg.export.http.pages import JSON, PageAnswer, make_index, text_answer
 from distdbg.export.http.sd import MetricsTarget, write_targets
 from distdbg.export.http.server import Server

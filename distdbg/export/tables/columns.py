@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from distdbg.diagnose.bandwidth import size_of
-from distdbg.diagnose.load.told import to_found
+from distdbg.diagnose.load.reported import to_found
 from distdbg.diagnose.op_fields import label_of_status
 from distdbg.diagnose.ops import NEVER, NONE
 from distdbg.diagnose.session import GroupInfo, RankLog, Session

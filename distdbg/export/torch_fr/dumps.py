@@ -4,8 +4,8 @@
     python -m torch.distributed.flight_recorder.fr_trace RUN.torch-fr
 
 Each rank is read twice: torch's analyzer is misled by ops of which only some sides are there, and which
-those are is known when all ranks have been looked at (`sides.py`). A dump is a pickle of a dict of which one
-value, the list of entries, is written while it is made:
+those are is known when all ranks have been looked at (`whole_ops.py`). A dump is a pickle of a dict, and one
+value of it, the list of entries, is written while it is made:
 
     {..., "entries": [      PROTO 2, the dict as `pickle` writes it, the key, an empty list
       batch, batch, ...     each: MARK, items, APPENDS
@@ -29,7 +29,7 @@ from typing import Any, BinaryIO, Final
 from distdbg.errors import RecordError, format_ranks
 from distdbg.export.reading import OpenedRun, RunStart
 from distdbg.export.torch_fr.entries import Entries, unreadable
-from distdbg.export.torch_fr.sides import FlightRecorderSides
+from distdbg.export.torch_fr.whole_ops import FlightRecorderSides
 
 #: As torch names its files where it is not told otherwise; its analyzer takes the rank from the end.
 FILE_PREFIX: Final = "comm_lib_trace_rank_"

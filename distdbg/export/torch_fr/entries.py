@@ -20,8 +20,8 @@ from typing import Any, Final
 from distdbg.diagnose.load.torch_groups import OF_GROUP
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OTHER_KIND
 from distdbg.diagnose.session import RankLog, Session
-from distdbg.export.torch_fr.sides import FlightRecorderSides, MessageNumbering
 from distdbg.export.torch_fr.spelling import COLLECTIVES, to_call
+from distdbg.export.torch_fr.whole_ops import FlightRecorderSides, MessageNumbering
 from distdbg.record.entries import KIND_LABELS, label_of_kind
 from distdbg.record.format import Flag, Status
 

@@ -1,7 +1,7 @@
 """Head sampling: the op numbers of a group to keep, known before any op is read.
 
-All ranks of a host ask for about the same numbers, so what was found out for one is kept for the others: also
-that the budget has left one out, so that it costs the other ranks no more than what nobody has chosen.
+All ranks of a host ask for about the same numbers, so what was found out for one is kept for the others.
+A number that the budget has left out is kept too: the other ranks then skip it at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from distdbg.export.otel.sampling import (
     stride_at,
 )
 
-#: Ranks of one group are not further apart than what a ring holds, as a rule; else it is found out again.
+#: So many numbers of a group are remembered, what a ring holds: a rank further behind decides them anew.
 _KEPT: Final = 1 << 15
 _MAX_GROUPS: Final = 256
 #: Numbers of a group that are known to be left out, the newest.
@@ -31,8 +31,9 @@ _MAX_LEFT_OUT: Final = 8192
 class _Known:
     numbering: Numbering
     low: int
-    """The first number that was decided, and the one after the last."""
+    """The first number that was decided."""
     high: int
+    """The number after the last one that was decided."""
     kept: set[int] = field(default_factory=set)
 
 

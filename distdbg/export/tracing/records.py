@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, assert_never
 
 from distdbg.errors import RecordError
-from distdbg.export.otel.found import (
+from distdbg.export.otel.log_records import (
     find_op,
     log_of_end,
     log_of_error,

@@ -18,7 +18,7 @@ from typing import Final
 
 from distdbg import config
 from distdbg.export.metrics.model import Metrics
-from distdbg.export.otel.found import log_of_start
+from distdbg.export.otel.log_records import log_of_start
 from distdbg.export.otel.sampling import read_sampler
 from distdbg.export.tracing.exporters import Owned, check_installed, make_sender
 from distdbg.export.tracing.follower import MAX_ROWS

@@ -1,6 +1,6 @@
 """Hints that only the source gives, by what they go by. `source_hint` says in which order they are asked.
 
-branches    a condition that some ranks took and others did not, an exit that skips a call, a retry
+branches    a condition that some ranks took and others did not, an exit that skips a call
 case        what each hint is asked about: the finding, the stacks with their source
 array_origin the line of a function that makes the array whose size differs
 clocks      a condition or a loop that each rank decides by its own clock

@@ -1,4 +1,4 @@
-"""A condition that some ranks took and others did not, an exit that skips a call, a retry.
+"""A condition that some ranks took and others did not, an exit that skips a call.
 
 see whether rank 0 skipped keeper.py:29 by the `return` under `except OSError` (line 26 of keeper.py)
 
@@ -21,6 +21,7 @@ from distdbg.diagnose.traits import subject_of
 from distdbg.diagnose.wording import say_ranks
 from distdbg.record.format import Flag
 from distdbg.render.enclosing import Loop, is_in_body, path_to
+from distdbg.render.finding_stacks import ToldFrame, ToldStack
 from distdbg.render.hints.case import (
     ENDS,
     LOOP,
@@ -37,7 +38,6 @@ from distdbg.render.hints.case import (
 )
 from distdbg.render.hints.left_behind import by_left_function
 from distdbg.render.loop_exits import loop_exits
-from distdbg.render.told_stacks import ToldFrame, ToldStack
 
 _SKIPS: Final = re.compile(
     r"a (`(?:return|continue|break)` under .*) \((line \d+)\) skips this call"

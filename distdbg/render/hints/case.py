@@ -13,9 +13,9 @@ from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import StackRole
 from distdbg.diagnose.wording import say_ranks, short_site
 from distdbg.render.enclosing import ParsedSource, imported_beside
+from distdbg.render.finding_stacks import ToldFrame, ToldStack
 from distdbg.render.generators import StackLine, lines_of_stack
 from distdbg.render.source_line import SourceLines
-from distdbg.render.told_stacks import ToldFrame, ToldStack
 
 #: Notes of what stands around a line: a loop, what ends one, a condition, a loop until there is a file.
 LOOP: Final = re.compile(r"in (`(?:for|while) .*`) \((line \d+)\)")

@@ -14,8 +14,8 @@ from typing import Final
 from distdbg.diagnose.wording import say_ranks, verb
 from distdbg.record.entries import RecordedFrame
 from distdbg.render.enclosing import Function, ParsedSource, line_text, node_line, path_to
+from distdbg.render.finding_stacks import ToldStack
 from distdbg.render.hints.case import FILE_LOOP, Case, is_left_out
-from distdbg.render.told_stacks import ToldStack
 
 _MAKES_FILE: Final = frozenset(
     ("copy", "copyfile", "dump", "mkdir", "makedirs", "move", "open", "rename", "replace", "save",

@@ -31,9 +31,9 @@ from distdbg.render.enclosing import (
     path_to,
     say_condition,
 )
+from distdbg.render.finding_stacks import ToldFrame, ToldStack
 from distdbg.render.hints.case import ENDS, UNDER, Case, is_left_out
 from distdbg.render.loop_exits import loop_exits
-from distdbg.render.told_stacks import ToldFrame, ToldStack
 
 _FILE_IS_THERE: Final = re.compile(r"`except (?:FileExistsError|\(.*FileExistsError.*)")
 _REMOVES: Final = re.compile(r"release|unlock|unlink|remove|rmdir|rmtree")

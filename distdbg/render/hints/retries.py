@@ -13,10 +13,10 @@ from typing import Final
 
 from distdbg.diagnose.finding import Evidence, Finding
 from distdbg.diagnose.wording import fit, say_ranks, verb
+from distdbg.render.finding_stacks import ToldStack
 from distdbg.render.hints.case import Case, place_of_stack
 from distdbg.render.loop_exits import retry_around
 from distdbg.render.source_line import SourceLines
-from distdbg.render.told_stacks import ToldStack
 from distdbg.render.where import place_of
 
 _COUNTER: Final = re.compile(r"`for (\w+) in ")

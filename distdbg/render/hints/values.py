@@ -17,8 +17,8 @@ from typing import Final
 
 from distdbg.diagnose.wording import say_ranks, short_site
 from distdbg.render.enclosing import bound_at, line_text, path_to
+from distdbg.render.finding_stacks import ToldStack
 from distdbg.render.hints.case import LOOP, RANK, Case, are_at_other_lines, in_file
-from distdbg.render.told_stacks import ToldStack
 
 _PARTED: Final = re.compile(r"(\S+) = \S+ on ranks? [\d,-]+(?:; \1 = \S+ on ranks? [\d,-]+)+")
 _SKIPS_THAT: Final = re.compile(r"(a `\w+` under .* \(line \d+)\) skips that")

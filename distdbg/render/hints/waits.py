@@ -26,9 +26,9 @@ from distdbg.render.enclosing import (
     raised_limits_in,
     timers_in,
 )
+from distdbg.render.finding_stacks import ToldFrame
 from distdbg.render.hints.case import Case, in_file
 from distdbg.render.hints.skipped_ends import past_cancel
-from distdbg.render.told_stacks import ToldFrame
 
 _MAX_TIMERS: Final = 3
 _WITH: Final = re.compile(r"in `(with .*)` \((line \d+)\)")

@@ -18,7 +18,7 @@ from distdbg.ops.engine import Engine, Pending
 from distdbg.runtime.arrays.device_arrays import is_on_device
 from distdbg.runtime.backends.announcements import Announcements
 from distdbg.runtime.backends.checked.checked_engine import CheckedEngine
-from distdbg.runtime.backends.checked.elsewhere import come_with_op_of_host
+from distdbg.runtime.backends.checked.op_on_host import come_with_op_of_host
 
 _T = TypeVar("_T")
 

@@ -28,7 +28,7 @@ from distdbg.ops.dtypes import Dtype
 from distdbg.ops.sites import UNKNOWN, call_site, shorten
 from distdbg.record.durations import duration_text
 from distdbg.record.rank_words import NO_OP_YET
-from distdbg.runtime.backends.told_difference import BROKEN, DIFFERS, told_difference
+from distdbg.runtime.backends.reported_difference import BROKEN, DIFFERS, told_difference
 from distdbg.runtime.members.absent import SHOWN
 
 #: The words of native/core/p2p_wait.cpp on the rank whose device is late.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distdbg.config import read_float, read_int
-from distdbg.control.served import derive_token
+from distdbg.control.dialled_address import derive_token
 from distdbg.errors import ConfigError, format_ranks
 from distdbg.log.logs import get_logger
 from distdbg.native import TcpHub, UcxEngine

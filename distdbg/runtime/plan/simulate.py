@@ -14,7 +14,7 @@ from distdbg.ops.call import Kind
 from distdbg.runtime.plan.contents import Content
 from distdbg.runtime.plan.faults import Fault, FaultKind
 from distdbg.runtime.plan.problem import Problem, Topology
-from distdbg.runtime.plan.promise import expected_value, is_promised
+from distdbg.runtime.plan.results import expected_value, is_promised
 from distdbg.runtime.plan.simulated_group import SimulatedGroup, SimulatedHost
 from distdbg.runtime.plan.steps import Plan, StepKind
 

@@ -22,7 +22,7 @@ from distdbg.runtime.plan.contents import (
 )
 from distdbg.runtime.plan.faults import Fault, FaultKind
 from distdbg.runtime.plan.problem import Problem, Topology
-from distdbg.runtime.plan.promise import in_place_block
+from distdbg.runtime.plan.results import in_place_block
 from distdbg.runtime.plan.steps import Plan, Space, Step, StepKind
 
 

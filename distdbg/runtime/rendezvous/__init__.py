@@ -1,7 +1,7 @@
 """How ranks find each other: own rank and world size, the place to meet, and who has joined.
 
 detect, resolve             decisions from arguments, URL and environment; pure
-verdict                     the result of a rendezvous and its error messages; pure
+outcome                     the result of a rendezvous and its error messages; pure
 process                     which process an announcement came from, and whether it is gone
 presence                    who of this host has come, and died before the store knew
 published_store             the file in which rank 0 publishes the address of its store
@@ -20,7 +20,7 @@ from distdbg.runtime.rendezvous.join import (
     register_rendezvous_handler,
     rendezvous,
 )
-from distdbg.runtime.rendezvous.verdict import JoinedRank
+from distdbg.runtime.rendezvous.outcome import JoinedRank
 
 __all__ = [
     "JoinedRank",

@@ -31,8 +31,7 @@ from typing import TYPE_CHECKING
 
 from distdbg.errors import DistError, RendezvousError
 from distdbg.record.join_note import note_connected, read_started
-from distdbg.runtime.rendezvous.process import is_alive, is_gone
-from distdbg.runtime.rendezvous.verdict import (
+from distdbg.runtime.rendezvous.outcome import (
     JoinedRank,
     Outcome,
     RendezvousVerdict,
@@ -43,6 +42,7 @@ from distdbg.runtime.rendezvous.verdict import (
     verdict_from_json,
     verdict_to_json,
 )
+from distdbg.runtime.rendezvous.process import is_alive, is_gone
 
 if TYPE_CHECKING:
     from distdbg.runtime.store import Store

@@ -15,11 +15,11 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 from distdbg.errors import DistError, DistNetworkError, DistStoreError, RendezvousError, UsageError
 from distdbg.runtime.api.integers import to_place
 from distdbg.runtime.rendezvous.assemble import assemble, await_left, leave
+from distdbg.runtime.rendezvous.outcome import JoinedRank, died_before_the_store
 from distdbg.runtime.rendezvous.presence import Presence
 from distdbg.runtime.rendezvous.process import find_launcher_process, identify_self, is_gone
 from distdbg.runtime.rendezvous.reach import OpenStore, add_hidden, add_refused, reach
 from distdbg.runtime.rendezvous.resolve import AtAddress, JoinPlan, find_place, plan_meeting
-from distdbg.runtime.rendezvous.verdict import JoinedRank, died_before_the_store
 
 if TYPE_CHECKING:
     from distdbg.runtime.store import Store

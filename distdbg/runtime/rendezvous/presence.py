@@ -21,9 +21,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from distdbg.errors import ConfigError
+from distdbg.runtime.rendezvous.outcome import JoinedRank, member_from_json, member_to_json
 from distdbg.runtime.rendezvous.process import is_gone
 from distdbg.runtime.rendezvous.published_store import private_folder
-from distdbg.runtime.rendezvous.verdict import JoinedRank, member_from_json, member_to_json
 
 _SIZE_LIMIT = 4096
 _NAME = re.compile(r"[0-9a-f]{32}\.rank\d+")

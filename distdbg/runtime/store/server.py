@@ -8,7 +8,7 @@ import socket
 import threading
 import weakref
 
-from distdbg.control.served import derive_token, read_served_as
+from distdbg.control.dialled_address import derive_token, read_served_as
 from distdbg.errors import DistNetworkError
 from distdbg.native import NativeError, StoreServer
 from distdbg.runtime.store.listen import adopt_listener, listen_on

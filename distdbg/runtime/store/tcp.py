@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import Protocol, Self
 
 from distdbg.control.clock import FREE_CLOCK
-from distdbg.control.served import derive_token
+from distdbg.control.dialled_address import derive_token
 from distdbg.control.words import to_error
 from distdbg.errors import (
     DistStoreError,

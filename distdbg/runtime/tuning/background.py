@@ -19,7 +19,7 @@ import distdbg
 from distdbg.errors import ConfigError
 from distdbg.runtime.rendezvous.state_folder import state_folders
 from distdbg.runtime.tuning.current import is_off
-from distdbg.runtime.tuning.kept import Machine, read_kept
+from distdbg.runtime.tuning.profile_file import Machine, read_kept
 
 #: Held by whoever measures; written by each that begins.
 LOCK = "tuning.lock"

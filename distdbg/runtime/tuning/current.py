@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from distdbg import config
-from distdbg.runtime.tuning.kept import Machine, read_kept
 from distdbg.runtime.tuning.profile import Profile
+from distdbg.runtime.tuning.profile_file import Machine, read_kept
 
 _ON = ("", "on", "1", "true", "yes")
 _OFF = ("off", "0", "false", "no")

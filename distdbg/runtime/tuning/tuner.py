@@ -22,7 +22,7 @@ from distdbg.runtime.rendezvous.state_folder import make_private_folder, state_f
 from distdbg.runtime.tuning.background import LOCK
 from distdbg.runtime.tuning.choose import choose_profile
 from distdbg.runtime.tuning.current import is_off
-from distdbg.runtime.tuning.kept import KeptProfile, Machine, read_kept, write_kept
+from distdbg.runtime.tuning.profile_file import KeptProfile, Machine, read_kept, write_kept
 from distdbg.runtime.tuning.ranks import Times, time_trials
 from distdbg.runtime.tuning.trials import trials_for
 

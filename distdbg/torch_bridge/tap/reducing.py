@@ -27,7 +27,7 @@ from distdbg.torch_bridge.training.ddp import armed, reducing
 if TYPE_CHECKING:
     from distdbg.torch_bridge.tap.groups import TappedGroups
     from distdbg.torch_bridge.tap.lane import FastLane
-    from distdbg.torch_bridge.training.model import Model
+    from distdbg.torch_bridge.training.ddp_model import Model
 
 _SUM = 0
 

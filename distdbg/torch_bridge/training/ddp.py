@@ -17,7 +17,7 @@ from distdbg.log.logs import get_logger
 from distdbg.record.known_marks import FORWARD, NO_GRADIENT, NOT_REDUCED
 from distdbg.runtime.api.marks import begin_span, end_span, mark
 from distdbg.runtime.parallel.reducer.names import list_names
-from distdbg.torch_bridge.training.model import Model
+from distdbg.torch_bridge.training.ddp_model import Model
 from distdbg.torch_bridge.training.naming import named, naming
 from distdbg.torch_bridge.training.passes import TrainingSteps
 

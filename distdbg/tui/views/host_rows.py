@@ -10,7 +10,7 @@ from typing import Final
 from distdbg.errors import format_ranks
 from distdbg.record.rank_state import RankState
 from distdbg.tui.cells import Cell, Tone, age, is_fault, nbytes, one_line, share, tone_of
-from distdbg.tui.parts import MARK, NOBODY, RankRoles
+from distdbg.tui.rank_roles import MARK, NOBODY, RankRoles
 from distdbg.tui.table import TableColumn
 from distdbg.view.snapshot import RankRow
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from distdbg.diagnose.find.handled import tell_handled
+from distdbg.diagnose.find.while_handling_error import tell_handled
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import Trait

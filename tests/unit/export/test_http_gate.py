@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.export.http.gate import AccessGate, find_uids
+from distdbg.export.http.access import AccessGate, find_uids
 from distdbg.export.http.pages import takes_gzip
 from distdbg.export.http.peers import find_uid, is_local
 from distdbg.export.http.sd import MetricsTarget, write_targets

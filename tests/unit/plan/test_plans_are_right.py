@@ -17,7 +17,7 @@ from distdbg.ops.call import Kind
 from distdbg.runtime.plan import Plan, Problem, Space, Step, StepKind, Topology, make_plan
 from distdbg.runtime.plan.all_reduce import two_phase_slots
 from distdbg.runtime.plan.problem import uniform_problem
-from distdbg.runtime.plan.promise import expected_value
+from distdbg.runtime.plan.results import expected_value
 from distdbg.runtime.plan.simulate import FaultKind, simulate
 
 COLLECTIVES = [kind for kind in Kind if kind not in (Kind.SEND, Kind.RECV)]

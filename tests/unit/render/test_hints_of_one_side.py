@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.diagnose.finding import Finding, FindingKind, Severity, Verdict
+from distdbg.render.finding_stacks import tell_stacks
 from distdbg.render.hints.array_origin import by_function
 from distdbg.render.hints.branches import by_rounds, by_some_alone
 from distdbg.render.hints.case import Case
@@ -17,7 +18,6 @@ from distdbg.render.hints.taken_files import by_removal
 from distdbg.render.hints.values import by_round
 from distdbg.render.hints.waits import by_default_of_pipes, by_own_lock, by_recursion_limit
 from distdbg.render.source_line import SourceLines
-from distdbg.render.told_stacks import tell_stacks
 from tests.support.session_builder import SessionBuilder
 
 

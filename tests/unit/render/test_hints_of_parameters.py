@@ -11,10 +11,10 @@ import pytest
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.traits import FactKind
 from distdbg.record.entries import RecordedFrame
+from distdbg.render.finding_stacks import ToldFrame, ToldStack
 from distdbg.render.hints.case import Case
 from distdbg.render.hints.parameters import by_condition, past_ddp
 from distdbg.render.source_line import SourceLines
-from distdbg.render.told_stacks import ToldFrame, ToldStack
 from tests.support.session_builder import SessionBuilder
 
 ADVICE = (

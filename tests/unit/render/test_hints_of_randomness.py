@@ -9,10 +9,10 @@ import pytest
 
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.record.entries import RecordedFrame
+from distdbg.render.finding_stacks import ToldFrame, ToldStack
 from distdbg.render.hints.case import Case
 from distdbg.render.hints.randomness import by_own_draw, by_shared_draw
 from distdbg.render.source_line import SourceLines
-from distdbg.render.told_stacks import ToldFrame, ToldStack
 from tests.support.session_builder import SessionBuilder
 
 END = ": seed it alike on all ranks, or draw on one and broadcast"

@@ -9,10 +9,10 @@ import pytest
 
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.record.entries import RecordedFrame
+from distdbg.render.finding_stacks import ToldFrame, ToldStack
 from distdbg.render.hints.case import Case
 from distdbg.render.hints.rank_values import by_group_choice, by_rank_choice, by_rank_number
 from distdbg.render.source_line import SourceLines
-from distdbg.render.told_stacks import ToldFrame, ToldStack
 from tests.support.session_builder import SessionBuilder
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from distdbg.diagnose.finding import Finding, FindingKind, Severity, Verdict
+from distdbg.render.finding_stacks import tell_stacks
 from distdbg.render.hints.case import Case
 from distdbg.render.hints.left_behind import by_left_function, by_lock_file
 from distdbg.render.source_line import SourceLines
-from distdbg.render.told_stacks import tell_stacks
 from tests.support.session_builder import SessionBuilder
 
 FIT = """\

@@ -6,7 +6,7 @@ import pytest
 
 from distdbg.record.entries import RecordedFrame
 from distdbg.render.enclosing import parse
-from distdbg.render.told_stacks import names_around, say_left_values
+from distdbg.render.finding_stacks import names_around, say_left_values
 from tests.support.session_builder import SessionBuilder
 
 PROGRAM = """\

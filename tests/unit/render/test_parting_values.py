@@ -12,9 +12,9 @@ from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
+from distdbg.render.finding_stacks import parting_values, sides_of
 from distdbg.render.source_hint import with_source_hint
 from distdbg.render.source_line import SourceLines
-from distdbg.render.told_stacks import parting_values, sides_of
 from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.test_mismatch import error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distdbg.render.enclosing import parse
-from distdbg.render.told_stacks import set_at
+from distdbg.render.finding_stacks import set_at
 
 PROGRAM = """\
 import json

@@ -10,10 +10,10 @@ import pytest
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.record.entries import RecordedFrame
 from distdbg.render.enclosing import parse
+from distdbg.render.finding_stacks import ToldFrame, ToldStack
 from distdbg.render.hints.case import Case
 from distdbg.render.hints.skipped_ends import by_unfinished_item, past_cancel
 from distdbg.render.source_line import SourceLines
-from distdbg.render.told_stacks import ToldFrame, ToldStack
 from tests.support.session_builder import SessionBuilder
 
 WRITER = """\

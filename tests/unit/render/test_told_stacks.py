@@ -10,9 +10,9 @@ from distdbg.diagnose.verdict import diagnose
 from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
+from distdbg.render.finding_stacks import tell_stacks
 from distdbg.render.source_line import SourceLines
 from distdbg.render.text import print_verdict
-from distdbg.render.told_stacks import tell_stacks
 from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.test_mismatch import error
 

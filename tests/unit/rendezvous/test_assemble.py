@@ -13,8 +13,8 @@ import pytest
 
 from distdbg.errors import RendezvousError
 from distdbg.runtime.rendezvous.assemble import AssembledRound, JoinRound, assemble, leave
+from distdbg.runtime.rendezvous.outcome import JoinedRank, member_to_json
 from distdbg.runtime.rendezvous.process import ProcessIdentity, identify_self
-from distdbg.runtime.rendezvous.verdict import JoinedRank, member_to_json
 from distdbg.runtime.store import HashStore
 
 HERE = identify_self()

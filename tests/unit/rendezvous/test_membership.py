@@ -9,8 +9,8 @@ from datetime import timedelta
 
 from distdbg.runtime.rendezvous.assemble import leave
 from distdbg.runtime.rendezvous.join import Membership
+from distdbg.runtime.rendezvous.outcome import JoinedRank
 from distdbg.runtime.rendezvous.process import ProcessIdentity, identify_self, read_start
-from distdbg.runtime.rendezvous.verdict import JoinedRank
 from distdbg.runtime.store import TCPStore
 
 HERE = identify_self()

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from distdbg.runtime.rendezvous import presence
+from distdbg.runtime.rendezvous.outcome import JoinedRank
 from distdbg.runtime.rendezvous.presence import Presence
 from distdbg.runtime.rendezvous.process import identify_self
-from distdbg.runtime.rendezvous.verdict import JoinedRank
 
 HERE = identify_self()
 #: No process has this pid and start time; a rank of this test is as old as the test.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distdbg.errors import CollectiveError, MismatchError
-from distdbg.runtime.backends.told_difference import BROKEN, told_difference, words_for_others
+from distdbg.runtime.backends.reported_difference import BROKEN, told_difference, words_for_others
 
 FIRST = (
     "recv on group 'world' differs between ranks: rank 0 sent float32[4], rank 1 expects float64[4]"

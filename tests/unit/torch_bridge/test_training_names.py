@@ -16,7 +16,7 @@ from distdbg.runtime.parallel.reducer.names import (
     unit_name,
 )
 from distdbg.torch_bridge.training import ddp
-from distdbg.torch_bridge.training.model import Model
+from distdbg.torch_bridge.training.ddp_model import Model
 from distdbg.torch_bridge.training.passes import TrainingSteps
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distdbg.tui.gate import Answer, Gate
+from distdbg.tui.access import Answer, Gate
 
 GATE = Gate(port=4711, token="T" * 43, cookie="C" * 43, prefix="prefix")
 OURS = "127.0.0.1:4711"

@@ -22,7 +22,7 @@ from distdbg.errors import RecordError, UsageError
 from distdbg.record.rank_state import RankState
 from distdbg.tui.cells import Tone
 from distdbg.tui.head import headline
-from distdbg.tui.parts import NOBODY, parts_of
+from distdbg.tui.rank_roles import NOBODY, parts_of
 from distdbg.tui.recording.feed import RecordedFeed
 from distdbg.tui.recording.reader import is_recording, read_recording
 from distdbg.tui.recording.writer import RecordingFeed

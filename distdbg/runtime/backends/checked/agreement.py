@@ -8,7 +8,7 @@ from distdbg.errors import DistError, OpTimeout
 from distdbg.native import Op
 from distdbg.ops.call import Call
 from distdbg.runtime.backends.announcements import Announced
-from distdbg.runtime.backends.checked.table import DescriptionTable
+from distdbg.runtime.backends.checked.description_table import DescriptionTable
 
 
 class _Control(Protocol):

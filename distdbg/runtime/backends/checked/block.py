@@ -11,8 +11,8 @@ from distdbg.ops.engine import Engine, Pending
 from distdbg.runtime.backends.checked.agreement import Agreement
 from distdbg.runtime.backends.checked.checked_pending import CheckedPending, OpWatch, PendingChecks
 from distdbg.runtime.backends.checked.control import ControlGroup
-from distdbg.runtime.backends.checked.elsewhere import await_agreed
 from distdbg.runtime.backends.checked.message_way import MessageWay
+from distdbg.runtime.backends.checked.op_on_host import await_agreed
 
 
 class BlockChecks(PendingChecks, Protocol):

@@ -53,13 +53,13 @@ from distdbg.runtime.backends.checked.checked_pending import (
     is_usable_after,
 )
 from distdbg.runtime.backends.checked.control import ControlGroup
-from distdbg.runtime.backends.checked.elsewhere import agree, await_agreed
-from distdbg.runtime.backends.checked.lane import StartQueue
 from distdbg.runtime.backends.checked.message_way import MessageWay
 from distdbg.runtime.backends.checked.messages import Messages
+from distdbg.runtime.backends.checked.op_on_host import agree, await_agreed
+from distdbg.runtime.backends.checked.start_queue import StartQueue
 from distdbg.runtime.backends.checked.traits import Traits
 from distdbg.runtime.backends.checked.worker_threads import WorkerThreads
-from distdbg.runtime.backends.told_difference import words_for_others
+from distdbg.runtime.backends.reported_difference import words_for_others
 from distdbg.runtime.handles.work import NO_DEADLINE
 
 OFF, INFO, DETAIL = 0, 1, 2

@@ -40,10 +40,10 @@ from distdbg.runtime.backends.announcements import Announcements
 from distdbg.runtime.backends.checked.agreement import Agreement
 from distdbg.runtime.backends.checked.array_facts import key_of
 from distdbg.runtime.backends.checked.call_facts import call_facts
-from distdbg.runtime.backends.checked.table import MAX_WORDS, DescriptionTable
+from distdbg.runtime.backends.checked.description_table import MAX_WORDS, DescriptionTable
 from distdbg.runtime.backends.failures import to_public
+from distdbg.runtime.backends.reported_difference import BROKEN, DIFFERS, told_difference
 from distdbg.runtime.backends.shared_memory import connect
-from distdbg.runtime.backends.told_difference import BROKEN, DIFFERS, told_difference
 from distdbg.runtime.members.absent import doing, where_is
 from distdbg.runtime.members.member_liveness import MemberProcess, NewGroupMembers
 from distdbg.runtime.members.out_of_batches import tell_out_of_batches

@@ -34,8 +34,8 @@ from distdbg.runtime.backends.checked.message_way import (
     differing_orders,
     differing_routes,
 )
+from distdbg.runtime.backends.reported_difference import DIFFERS
 from distdbg.runtime.backends.self_messages import is_alone, refuse
-from distdbg.runtime.backends.told_difference import DIFFERS
 from distdbg.runtime.handles.work import NO_DEADLINE
 
 #: How long what one side says of a message may be.

@@ -27,7 +27,7 @@ from distdbg.record.writing import make_recorder
 from distdbg.runtime.backends import compile as compiling
 from distdbg.runtime.backends.checked.array_facts import key_of
 from distdbg.runtime.backends.checked.call_facts import call_facts
-from distdbg.runtime.backends.checked.table import MAX_WORDS
+from distdbg.runtime.backends.checked.description_table import MAX_WORDS
 from distdbg.runtime.backends.failures import to_public
 from distdbg.runtime.backends.gpu.driver import Bytes
 from distdbg.runtime.backends.shared_memory import connect

@@ -31,7 +31,7 @@ from distdbg.ops.reduce_op import RedOpType, ReduceOp, check_reduce
 from distdbg.runtime.arrays.capture import let_others_capture, refuse_capture
 from distdbg.runtime.arrays.device_arrays import DeviceBuffer, device_buffer
 from distdbg.runtime.arrays.torch_arrays import is_tensor
-from distdbg.runtime.backends.checked.lane import StartQueue
+from distdbg.runtime.backends.checked.start_queue import StartQueue
 from distdbg.runtime.backends.gpu import held_copies
 from distdbg.runtime.backends.gpu.chunks import ChunkedOp, DeviceBlock, Pipeline, longest
 from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader, not_all_came
@@ -43,7 +43,7 @@ from distdbg.runtime.backends.gpu.pending import GpuPending
 from distdbg.runtime.backends.gpu.routes import GpuRoute
 from distdbg.runtime.backends.nccl.streams import current_stream
 from distdbg.runtime.backends.place_check import PlaceCheck, PlaceMeeting
-from distdbg.runtime.backends.told_difference import BROKEN
+from distdbg.runtime.backends.reported_difference import BROKEN
 from distdbg.runtime.groups.levels import level_of
 from distdbg.runtime.handles.work import NO_DEADLINE
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from distdbg.check.explain import describe, explain_mismatch
 from distdbg.errors import MismatchError
-from distdbg.runtime.backends.checked.table import MAX_WORDS, DescriptionTable
+from distdbg.runtime.backends.checked.description_table import MAX_WORDS, DescriptionTable
 from distdbg.runtime.backends.gpu.chunks import ChunkedOp
 from distdbg.runtime.backends.gpu.control_group import GpuControlGroup, OpHeader
 

@@ -32,13 +32,13 @@ from distdbg.runtime.arrays.device_arrays import device_buffer
 from distdbg.runtime.arrays.torch_arrays import is_tensor
 from distdbg.runtime.backends.nccl.calling import NcclQueue
 from distdbg.runtime.backends.nccl.destroying import destroy_all
+from distdbg.runtime.backends.nccl.device_side import DeviceSide
 from distdbg.runtime.backends.nccl.ending import CommunicatorEnding
 from distdbg.runtime.backends.nccl.failures import to_error
 from distdbg.runtime.backends.nccl.library import NcclLibrary
 from distdbg.runtime.backends.nccl.options import NcclOptions
 from distdbg.runtime.backends.nccl.pairs import Open, Pair
 from distdbg.runtime.backends.nccl.pending import NcclChannel, NcclPending
-from distdbg.runtime.backends.nccl.side import DeviceSide
 from distdbg.runtime.backends.nccl.streams import Streams, current_stream, record
 from distdbg.runtime.backends.nccl.watchdog import watchdog
 from distdbg.runtime.handles.work import NO_DEADLINE

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 from distdbg.errors import DistBackendError, DistError, format_error
 from distdbg.ops.call import Kind
-from distdbg.runtime.backends.checked.lane import StartQueue
+from distdbg.runtime.backends.checked.start_queue import StartQueue
 from distdbg.runtime.backends.nccl.calling import NcclQueue
 from distdbg.runtime.backends.nccl.ending import CommunicatorEnding
 from distdbg.runtime.backends.nccl.library import NcclLibrary

@@ -15,7 +15,7 @@ from distdbg.errors import DistBackendError, DistError, OpTimeout
 from distdbg.ops.call import Call, Kind
 from distdbg.record.durations import duration_text
 from distdbg.runtime.arrays.device_arrays import DeviceBuffer
-from distdbg.runtime.backends.nccl.side import DeviceSide
+from distdbg.runtime.backends.nccl.device_side import DeviceSide
 from distdbg.runtime.backends.nccl.streams import Streams, has_passed
 from distdbg.runtime.handles.work import NO_DEADLINE
 

@@ -14,9 +14,9 @@ from distdbg.native import RecordedOp, Recorder
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Pending
 from distdbg.record.format import Flag, Status
+from distdbg.runtime.backends.nccl.device_side import DeviceSide
 from distdbg.runtime.backends.nccl.events import event_reader
 from distdbg.runtime.backends.nccl.library import load
-from distdbg.runtime.backends.nccl.side import DeviceSide
 from distdbg.runtime.backends.recorded import RecordedEngine
 from distdbg.runtime.handles.waits import waiting_for
 

@@ -1,7 +1,7 @@
 """Comm hooks: other ways than one all_reduce to make a bucket the average of all ranks.
 
-later.py         Later: what a hook returns, done by whoever waits for it
-allreduce.py         allreduce, fp16 and bf16, noop
+deferred.py      Later: what a hook returns, done by whoever waits for it
+allreduce.py     allreduce, fp16 and bf16, noop
 power_sgd.py     low-rank matrices in place of gradients
 quantization.py  one byte for each number
 kinds.py         the enumerations by which torch names them
@@ -19,13 +19,13 @@ from distdbg.runtime.parallel.hooks.allreduce import (
     fp16_compress_hook,
     noop_hook,
 )
+from distdbg.runtime.parallel.hooks.deferred import Later
 from distdbg.runtime.parallel.hooks.kinds import (
     BuiltinCommHookType,
     DDPCommHookType,
     builtin_hook,
     register_ddp_comm_hook,
 )
-from distdbg.runtime.parallel.hooks.later import Later
 from distdbg.runtime.parallel.hooks.power_sgd import (
     PowerSGDState,
     batched_powerSGD_hook,

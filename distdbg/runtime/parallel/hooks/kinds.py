@@ -13,7 +13,7 @@ from distdbg.runtime.parallel.hooks.allreduce import (
     fp16_compress_hook,
     noop_hook,
 )
-from distdbg.runtime.parallel.hooks.later import Later
+from distdbg.runtime.parallel.hooks.deferred import Later
 from distdbg.runtime.parallel.hooks.power_sgd import (
     PowerSGDState,
     batched_powerSGD_hook,

@@ -25,7 +25,7 @@ from distdbg.runtime.arrays.torch_arrays import is_tensor
 from distdbg.runtime.groups.group import ProcessGroup
 from distdbg.runtime.groups.group_argument import Group
 from distdbg.runtime.parallel.hooks.allreduce import allreduce_hook, assign, cast, group_of
-from distdbg.runtime.parallel.hooks.later import Later
+from distdbg.runtime.parallel.hooks.deferred import Later
 from distdbg.runtime.parallel.reducer.arrays import Array
 from distdbg.runtime.parallel.reducer.bucket import GradBucket
 

@@ -18,7 +18,7 @@ from distdbg.runtime.api.collectives import all_gather_into_tensor
 from distdbg.runtime.arrays.torch_arrays import is_tensor
 from distdbg.runtime.groups.group_argument import Group
 from distdbg.runtime.parallel.hooks.allreduce import assign, cast, group_of
-from distdbg.runtime.parallel.hooks.later import Later
+from distdbg.runtime.parallel.hooks.deferred import Later
 from distdbg.runtime.parallel.reducer.bucket import GradBucket
 
 Floats = npt.NDArray[np.float32]

@@ -9,7 +9,8 @@ import pytest
 
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
 from distdbg.export.otel import attributes as names
-from distdbg.export.otel.found import (
+from distdbg.export.otel.ids import root_span_id, span_id
+from distdbg.export.otel.log_records import (
     find_op,
     key_of_finding,
     log_of_end,
@@ -17,7 +18,6 @@ from distdbg.export.otel.found import (
     log_of_finding,
     span_of_finding,
 )
-from distdbg.export.otel.ids import root_span_id, span_id
 from distdbg.export.otel.model import OtelSeverity
 from distdbg.export.otel.ops import OpSpans
 from distdbg.export.otel.recorded_ops import OpFacts, TracedGroup, TracedRank

@@ -15,8 +15,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from distdbg.export.findings import find_findings
 from distdbg.export.otel.file import write
-from distdbg.export.otel.found import spans_of_findings
 from distdbg.export.otel.ids import COLLECTIVE, Numbering, hex_ids, root_span_id, span_id
+from distdbg.export.otel.log_records import spans_of_findings
 from distdbg.export.otel.of_log import LogSpans, rank_facts
 from distdbg.export.otel.sdk import resource_of_rank, to_sdk
 from distdbg.export.reading import OpenedRun

@@ -15,8 +15,8 @@ import pytest
 
 from distdbg.cli.export import main
 from distdbg.errors import DistNetworkError, UsageError
+from distdbg.export.otel.collector import OtlpCollector, read_headers, to_endpoint
 from distdbg.export.otel.file import write
-from distdbg.export.otel.post import OtlpCollector, read_headers, to_endpoint
 from tests.endless import HEAD, endless
 from tests.support.ports import free_port
 from tests.unit.export.made_run import MadeRun, every_kind

@@ -16,8 +16,8 @@ from distdbg.errors import ConfigError
 from distdbg.ops.call import Kind
 from distdbg.runtime.tuning import background
 from distdbg.runtime.tuning.current import current_profile
-from distdbg.runtime.tuning.kept import KeptProfile, Machine, read_kept, write_kept
 from distdbg.runtime.tuning.profile import NEVER, Profile, TransportKind, Ways
+from distdbg.runtime.tuning.profile_file import KeptProfile, Machine, read_kept, write_kept
 from distdbg.runtime.tuning.tuner import is_disturbing
 
 MACHINE = Machine("Xeon", 2, "6.1", "0.1.0")
