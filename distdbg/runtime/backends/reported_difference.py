@@ -19,6 +19,9 @@ _MAX_NBYTES: Final = 231
 #: What of it is the first line's own.
 _MAX_CHARACTERS: Final = 200
 _CALLED: Final = re.compile(r"rank (\d+) called ")
+#: What is in one line is the same on other hosts, whose words lose what cannot be printed.
+_BETWEEN: Final = " | "
+_CUT: Final = re.compile(r" \| (?=rank \d+ called )")
 
 
 def words_for_others(error: DistError) -> str:
@@ -29,7 +32,7 @@ def words_for_others(error: DistError) -> str:
     called = [line for line in error.details if _CALLED.match(line)]
     # Who reads this knows his own call: the one line that there is room for is that of who found it.
     for lines in (called, called[-1:]):
-        text = "\n".join([what, *lines])
+        text = _BETWEEN.join([what, *lines])
         if len(text.encode(errors="backslashreplace")) <= _MAX_NBYTES:
             return text
     return what
@@ -37,7 +40,7 @@ def words_for_others(error: DistError) -> str:
 
 def told_difference(words: str, by: str, **fields: Any) -> MismatchError:
     """The error of a rank that has read them; `by`: who found the difference."""
-    what, *lines = words.split("\n")
+    what, *lines = _CUT.split(words)
     called = [found for found in map(_CALLED.match, lines) if found]
     ranks = sorted({int(found[1]) for found in called}) if len(called) > 1 else []
     return MismatchError(what, ranks=ranks, details=[*lines, f"{by} found it", BROKEN], **fields)
