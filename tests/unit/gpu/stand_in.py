@@ -121,6 +121,8 @@ class Machine:
         self.interrupts: set[int] = set()
         #: Whether CUDA has an error for it.
         self.fails: set[int] = set()
+        #: Whether CUDA makes no event for it.
+        self.makes_no_event: set[int] = set()
 
     # ------------------------------------------------------------------------- for tests
 
@@ -427,6 +429,8 @@ class _Stream:
 
 class _Event:
     def __init__(self, machine: Machine, is_shared: bool) -> None:
+        if _me() in machine.makes_no_event:
+            raise CudaError("out of memory")
         self._machine, self._is_shared = machine, is_shared
         self.ptr = machine.new_event()
 

@@ -132,22 +132,34 @@ class Transfer:
         if self._staging is not None:
             self._staging.release()
 
-    def release(self, *, has_ended: bool = True) -> None:
-        """The message has ended, or its group is collected: nothing of another rank's memory is needed."""
+    def release(self) -> None:
+        """The message has ended: nothing of another rank's memory is needed."""
         self._why = self._why or self._awaited()
         self._is_waiting = self._awaits_memory = False
         found, self._found = self._found, None
         if found is not None and self._is_copying:
             self._opened.hold(found)
-            events = [] if self._copied is None else [self._copied]
-            hold(self._driver, events, self.buffer, partial(self._opened.release, found))
+            self._hold(found)
             look()
         elif found is not None:
             self._opened.release(found)
         if self._staging is not None:
             self._staging.release()
-            if has_ended:
-                self._staging.free()
+            self._staging.free()
+
+    def leave(self) -> None:
+        """The group is collected. Takes no lock: this thread may have it, or what its owner waits for."""
+        found, self._found = self._found, None
+        if found is not None:
+            self._hold(found)
+        if self._staging is not None:
+            self._staging.release()
+
+    def _hold(self, found: OpenedOffer) -> None:
+        events = None
+        if self._is_copying:
+            events = [] if self._copied is None else [self._copied]
+        hold(self._driver, events, self.buffer, partial(self._opened.release, found))
 
     # ---------------------------------------------------------------------------------- steps
 
