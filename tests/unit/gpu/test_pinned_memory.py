@@ -1,8 +1,9 @@
-"""Pinned memory within its limit: messages in pieces wait for room, other ops take memory that is not."""
+"""Pinned memory within its limit: messages in pieces wait for room for a moment, other ops not at all."""
 
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -11,8 +12,8 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.errors import OpTimeout
-from distdbg.runtime.backends.gpu import chunks, pinned_memory
+from distdbg.errors import ConfigError, DistError, OpTimeout
+from distdbg.runtime.backends.gpu import chunks, pinned_memory, transfer
 from distdbg.runtime.backends.gpu.driver import Driver
 from distdbg.runtime.backends.gpu.pinned_memory import Use, pin_if_possible, try_pin, used
 from tests.unit.gpu.moving import move, run
@@ -30,6 +31,7 @@ def _room_for_two(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.setattr(chunks, "CHUNK_NBYTES", CHUNK)
     monkeypatch.setenv("DISTDBG_GPU_IPC", "off")
     monkeypatch.setenv("DISTDBG_PINNED_NBYTES", str(3 * 2 * PLACES))
+    monkeypatch.setattr(transfer, "PATIENCE_NS", 3_600_000_000_000)
     assert (used(Use.SENDS), used(Use.RECEIVES)) == (0, 0)
     yield
     gc.collect()
@@ -77,6 +79,77 @@ def test_a_message_that_gets_no_room_says_what_it_waited_for(
     assert wanted in told[1], told
     assert "DISTDBG_PINNED_NBYTES" in told[1]
     taken.clear()
+
+
+def test_a_message_that_the_room_waits_for_does_without(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All room is of a message whose stream goes on only after the other one has arrived."""
+    monkeypatch.setenv("DISTDBG_PINNED_NBYTES", str(3 * PLACES))
+    monkeypatch.setattr(transfer, "PATIENCE_NS", 50_000_000)
+    machine.takes_any_memory = True
+
+    def program() -> list[int]:
+        rank = dist.get_rank()
+        arrays = [machine.array(np.full(NBYTES, 1 + n * (1 - rank)), np.uint8) for n in range(2)]
+        start = dist.isend if rank == 0 else dist.irecv
+        go_on = machine.hold() if rank == 0 else None
+        works: list[Any] = [start(arrays[0], 1 - rank, tag=0)]
+        machine.let_go()
+        works.append(start(arrays[1], 1 - rank, tag=1))
+        works[1].wait(timedelta(seconds=20))
+        if go_on is not None:
+            go_on.set()
+        works[0].wait(timedelta(seconds=20))
+        return [int(x.host.min()) for x in arrays]
+
+    assert run(program) == [[1, 2]] * 2
+
+
+def test_room_of_messages_that_have_failed_is_there_when_the_device_is_done(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have all of it."""
+    is_hanging = threading.Event()
+
+    def on_copy(nbytes: int) -> None:
+        if is_hanging.is_set() and dist.get_rank() == 1:
+            machine.hangs.add(1)
+
+    machine.on_copy = on_copy
+
+    def program() -> list[int]:
+        rank = dist.get_rank()
+        for _ in range(2):
+            is_hanging.set()
+            pg = dist.new_group()
+            x = machine.array(np.ones(NBYTES), np.uint8)
+            begin: Any = dist.irecv if rank else dist.isend
+            work = begin(x, 1 - rank, group=pg, timeout=timedelta(seconds=0.3 if rank else 20))
+            with pytest.raises(DistError):
+                work.wait()
+            dist.barrier()
+            machine.hangs.clear()
+            is_hanging.clear()
+            dist.destroy_process_group(pg)
+            dist.barrier()
+        x = machine.array(np.full(NBYTES, 2 - rank), np.uint8)
+        move(x, 20.0)
+        return [int(x.host.min())]
+
+    assert run(program) == [[2]] * 2
+
+
+@pytest.mark.parametrize("value", ["lots", "1e9"])
+def test_a_limit_that_is_no_number_is_told_when_the_group_is_made(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("DISTDBG_PINNED_NBYTES", value)
+    try:
+        with pytest.raises(ConfigError, match="DISTDBG_PINNED_NBYTES"):
+            run(dist.barrier)
+    finally:
+        monkeypatch.undo()
 
 
 class Counting:
