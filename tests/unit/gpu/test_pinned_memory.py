@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,14 @@ import pytest
 
 import distdbg as dist
 from distdbg.errors import ConfigError, DistError, OpTimeout
+from distdbg.ops.call import Call, Kind
 from distdbg.runtime.backends.gpu import chunks, pinned_memory, transfer
 from distdbg.runtime.backends.gpu.driver import Driver
 from distdbg.runtime.backends.gpu.pinned_memory import Use, pin_if_possible, try_pin, used
+from distdbg.runtime.backends.staging import StagedCall
 from tests.unit.gpu.moving import move, run
 from tests.unit.gpu.stand_in import Machine
+from tests.unit.nccl.stand_in import StandInArray
 
 CHUNK = 4096
 NBYTES = 10 * CHUNK
@@ -181,3 +186,58 @@ def test_one_message_has_room_however_large_it_is() -> None:
     assert try_pin(counting, 1, Use.SENDS) is None
     assert try_pin(counting, 1, Use.RECEIVES) is not None
     assert f"{100 * PLACES} of {2 * PLACES} bytes" in pinned_memory.words(Use.SENDS)
+
+
+class PinnedByCupy:
+    """CuPy's module for it: how many bytes each array had that it made."""
+
+    def __init__(self) -> None:
+        self.nbytes: list[int] = []
+
+    def empty_pinned(self, shape: Any, dtype: Any) -> Any:
+        made = np.empty(shape, dtype)
+        self.nbytes.append(made.nbytes)
+        return made
+
+
+def test_ops_that_go_through_the_host_whole_keep_to_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pinned = PinnedByCupy()
+    monkeypatch.setitem(sys.modules, "cupyx", pinned)  # type: ignore[arg-type]  # a stand-in
+    x = StandInArray(np.ones(PLACES, np.uint8))
+    calls = [StagedCall(Call(Kind.ALL_REDUCE, (), (x,))) for _ in range(3)]
+    assert pinned.nbytes == [PLACES, PLACES]  # and the third one is not pinned
+    assert used(Use.OPS) == 2 * PLACES
+    calls.pop()
+    assert used(Use.OPS) == 2 * PLACES
+    calls.pop()
+    assert used(Use.OPS) == PLACES
+    calls.append(StagedCall(Call(Kind.ALL_REDUCE, (), (x,))))
+    assert pinned.nbytes == [PLACES] * 3
+    calls.clear()
+    assert used(Use.OPS) == 0
+
+
+def test_tensors_that_go_through_the_host_whole_keep_to_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Tensor:
+        is_cuda = True
+        shape, nbytes, dtype = (PLACES,), PLACES, "uint8"
+
+    are_pinned: list[bool] = []
+
+    def empty(shape: Any, dtype: Any, pin_memory: bool) -> Any:
+        are_pinned.append(pin_memory)
+        return np.empty(shape, np.uint8)
+
+    torch: Any = ModuleType("torch")
+    torch.Tensor, torch.empty = Tensor, empty
+    torch.cuda = SimpleNamespace(is_current_stream_capturing=bool)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    calls = [StagedCall(Call(Kind.ALL_REDUCE, (), (Tensor(),))) for _ in range(3)]
+    assert are_pinned == [True, True, False]
+    assert used(Use.OPS) == 2 * PLACES
+    calls.clear()
+    assert used(Use.OPS) == 0

@@ -36,6 +36,8 @@ def test_an_op_in_the_capture_of_a_graph_is_refused_before_anything_is_sent(
                 dist.all_reduce(x, group=pg)
             with pytest.raises(UsageError, match="captures a CUDA graph"):
                 dist.isend(x, 1, group=pg)
+            with pytest.raises(UsageError, match="barrier: the stream captures a CUDA graph"):
+                dist.barrier(group=pg)
             capturing.discard(0)
         dist.all_reduce(x, group=pg)
         dist.all_reduce(np.ones(1), group=pg)
