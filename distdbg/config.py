@@ -236,8 +236,8 @@ VARIABLES: tuple[Variable, ...] = (
         "int",
         768 << 20,
         "How much pinned memory a process takes for arrays on GPUs that go through the host. A third each is "
-        "for sends and for receives in pieces, which wait for room, and for other ops, which take memory "
-        "that is not pinned beyond that.",
+        "for sends and for receives in pieces, which wait for room for half a second, and for other ops. "
+        "Beyond that they take memory that is not pinned.",
     ),
     Variable(
         "DISTDBG_RECORD_OPS",

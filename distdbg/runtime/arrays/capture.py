@@ -37,6 +37,19 @@ def refuse_captured(name: str, arrays: Iterable[Any]) -> None:
             refuse_capture(name, current())
 
 
+def refuse_wait(name: str, cupy: Any, *, is_torchs: bool) -> None:
+    """Raise UsageError when this thread's stream captures: asking CUDA for an earlier op would end that."""
+    if is_torchs:
+        is_capturing = bool(sys.modules["torch"].cuda.is_current_stream_capturing())
+    else:
+        is_capturing = bool(getattr(cupy.cuda.get_current_stream(), "is_capturing", bool)())
+    if is_capturing:
+        raise UsageError(
+            f"{name}: the stream captures a CUDA graph, where no op that began before can be waited for",
+            hint="wait for the op before the capture begins, or after it has ended",
+        )
+
+
 def let_others_capture() -> None:
     """What this thread asks of CUDA is not to end the capture of another one's stream with an error."""
     try:

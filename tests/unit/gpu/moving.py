@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import distdbg as dist
+from distdbg.runtime.backends.gpu import held_copies
 from tests.unit.gpu.stand_in import Machine
 
 
@@ -30,3 +32,13 @@ def move(x: Any, limit_s: float | None = None, *, is_async: bool = False) -> Non
 
 def copies(machine: Machine, rank: int) -> list[int]:
     return [nbytes for name, nbytes in machine.calls[rank] if name == "copy"]
+
+
+def look_until_nothing_is_held() -> None:
+    """Another rank may be looking at this moment, and have asked the device before."""
+    until = time.monotonic() + 20.0
+    held_copies.look()
+    while held_copies._held and time.monotonic() < until:
+        time.sleep(0.001)  # lets the other rank end its look
+        held_copies.look()
+    assert held_copies._held == []

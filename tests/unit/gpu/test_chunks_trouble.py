@@ -14,9 +14,11 @@ import pytest
 
 import distdbg as dist
 from distdbg.errors import DistError, MismatchError, OpTimeout, PeerLost
+from distdbg.ops.call import Kind
+from distdbg.ops.dtypes import Dtype
 from distdbg.runtime.backends.gpu import chunks, driver, engine, held_copies
 from distdbg.runtime.backends.gpu.host_memory import HostMemory
-from tests.unit.gpu.moving import copies, run
+from tests.unit.gpu.moving import copies, look_until_nothing_is_held, run
 from tests.unit.gpu.stand_in import GpuArray, Machine
 
 CHUNK = 64 << 10
@@ -72,11 +74,72 @@ def test_a_device_that_hangs_in_the_middle_is_ended_by_the_limit(
             assert memory._places
             assert arrays[0][0].address == x.host.ctypes.data
             machine.hangs.clear()
-            held_copies.look()
-            assert held_copies._held == []
+            look_until_nothing_is_held()
         return type(ended.value)
 
     assert OpTimeout in run(program)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_the_device_may_have_is_kept_where_cuda_makes_no_event(
+    machine: Machine, is_async: bool
+) -> None:
+    def on_copy(nbytes: int) -> None:
+        if dist.get_rank() == 1 and len(copies(machine, 1)) == 5:
+            machine.makes_no_event.add(1)
+
+    machine.on_copy = on_copy
+
+    def program() -> None:
+        x = machine.array(np.ones(COUNT))
+
+        def step() -> None:
+            work = dist.all_reduce(x, async_op=is_async)
+            if work is not None:
+                work.wait()
+
+        with pytest.raises(DistError, match="all_reduce"):
+            step()
+        if dist.get_rank() == 1:
+            machine.makes_no_event.clear()
+            assert kept_places(x)
+            held_copies.look()  # nobody will ever know
+            assert kept_places(x)
+
+    run(program)
+
+
+def kept_places(x: GpuArray) -> int:
+    """How many places of pinned memory are held together with the array."""
+    for each in held_copies._held:
+        memory, arrays = cast(tuple[Any, Any], each.memory)
+        if isinstance(memory, HostMemory) and arrays[0][0].address == x.host.ctypes.data:
+            return len(memory._places)
+    return 0
+
+
+def test_what_the_device_may_have_is_kept_where_somebody_is_impatient(machine: Machine) -> None:
+    """Ctrl-C ends the op, and another one the wait for its copies."""
+
+    def interrupt(event: Any) -> None:
+        machine.interrupts.add(0)
+        raise KeyboardInterrupt
+
+    def program() -> None:
+        driver = machine.driver()
+        x = machine.array(np.ones(COUNT))
+        blocks = [chunks.DeviceBlock(x.address, x.nbytes)]
+        job = chunks.ChunkedOp(
+            Kind.ALL_REDUCE, Dtype.float32, blocks, blocks,
+            is_in_place=True, factor=None, reads=True, writes=True,
+        )  # fmt: skip
+        ready, arrays = driver.event(driver.stream()), ([x],)
+        with pytest.raises(KeyboardInterrupt):
+            chunks.Pipeline(driver).run(job, 1, x.nbytes, ready, lambda *_: None, interrupt, arrays)
+        assert not machine.interrupts  # the second one has come
+        assert kept_places(x)
+
+    run(program, 1)
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -13,7 +13,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.errors import MismatchError
-from distdbg.runtime.backends.gpu import chunks, message_pieces
+from distdbg.runtime.backends.gpu import chunks, held_copies, message_pieces
 from tests.unit.gpu.moving import copies, move, run
 from tests.unit.gpu.stand_in import Machine, SlowDevice
 
@@ -32,7 +32,7 @@ def _far(
     if request.param:
         monkeypatch.setenv("DISTDBG_TRANSPORT", request.param)
     yield
-    assert not message_pieces._kept
+    assert not held_copies._held
     assert all(nbytes <= message_pieces.PLACES * CHUNK for _, nbytes, _ in machine.pinned)
 
 

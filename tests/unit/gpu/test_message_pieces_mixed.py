@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.runtime.backends.gpu import chunks, message_pieces
+from distdbg.runtime.backends.gpu import chunks, held_copies
 from distdbg.runtime.rendezvous.process import ProcessIdentity, identify_self
 from tests.unit.gpu.moving import copies, run
 from tests.unit.gpu.stand_in import Machine
@@ -70,7 +70,7 @@ def test_every_pair_of_three_ranks_exchanges_at_once(
     in_pieces = [len([n for n in copies(machine, rank) if n == chunk]) for rank in range(3)]
     far = 3 * 2 * 2 * 3 if ipc == "off" else 3 * 2 * 2 * 2  # pieces, sides, directions, pairs
     assert sum(in_pieces) == far
-    assert not message_pieces._kept
+    assert not held_copies._held
 
 
 @pytest.mark.usefixtures("_hosts")

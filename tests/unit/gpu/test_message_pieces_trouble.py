@@ -9,14 +9,15 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import distdbg as dist
 from distdbg.errors import DistBackendError, DistError, OpTimeout, PeerLost
-from distdbg.runtime.backends.gpu import chunks, driver, message_pieces
+from distdbg.runtime.arrays.device_arrays import DeviceBuffer
+from distdbg.runtime.backends.gpu import chunks, driver, held_copies
 from tests.unit.gpu.moving import copies, move, run
 from tests.unit.gpu.stand_in import Machine
 
@@ -30,7 +31,7 @@ def _small_chunks(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.setattr(chunks, "CHUNK_NBYTES", CHUNK)
     monkeypatch.setenv("DISTDBG_GPU_IPC", "off")
     yield
-    message_pieces._kept.clear()
+    held_copies._held.clear()
 
 
 def use(monkeypatch: pytest.MonkeyPatch, transport: str) -> None:
@@ -82,7 +83,8 @@ def test_a_device_that_hangs_in_the_middle_is_ended_by_the_limit(
     assert any(f"of {NBYTES} bytes " in line for line in other.details)
     # Nobody else gets the memory that the device may still read or write.
     # Nor the array that it was copied from, or into.
-    [(_, buffer)] = message_pieces._kept
+    [held] = held_copies._held
+    _, buffer = cast(tuple[Any, DeviceBuffer], held.memory)
     assert buffer.nbytes == NBYTES
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.errors import OpTimeout
-from distdbg.runtime.backends.gpu import chunks, message_pieces
+from distdbg.runtime.backends.gpu import chunks, held_copies
 from tests.unit.gpu.moving import move, run
 from tests.unit.gpu.stand_in import Machine
 
@@ -38,7 +38,7 @@ def _way(
     if transport:
         monkeypatch.setenv("DISTDBG_TRANSPORT", transport)
     yield
-    assert not message_pieces._kept
+    assert not held_copies._held
 
 
 def placed(machine: Machine, value: int) -> Any:

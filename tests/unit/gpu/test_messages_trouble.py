@@ -22,7 +22,7 @@ from distdbg.errors import (
 )
 from distdbg.runtime.arrays.device_arrays import DeviceBuffer
 from distdbg.runtime.backends.gpu import driver, held_copies
-from tests.unit.gpu.moving import copies, move, run
+from tests.unit.gpu.moving import copies, look_until_nothing_is_held, move, run
 from tests.unit.gpu.stand_in import Machine
 
 
@@ -162,8 +162,7 @@ def test_what_a_copy_reads_and_writes_is_held_until_it_is_done(machine: Machine)
         own.on_gpu.close()
         assert machine.left_open() == 2  # the sender's array and event
         machine.hangs.clear()
-        held_copies.look()
-        assert held_copies._held == []
+        look_until_nothing_is_held()
         assert machine.left_open() == 0
 
     run(program)

@@ -28,6 +28,7 @@ from distdbg.errors import (
 from distdbg.ops.call import Call, Kind
 from distdbg.record.reader import read_record
 from distdbg.runtime.backends.gpu import driver, held_copies
+from tests.unit.gpu.moving import look_until_nothing_is_held
 from tests.unit.gpu.stand_in import Machine
 
 
@@ -163,8 +164,7 @@ def test_what_an_op_over_ipc_has_is_held_until_the_gpu_is_done(machine: Machine)
                 buffer.is_stand_in for held in held_copies._held[:1] for buffer in held.memory[0]
             )
             machine.hangs.clear()
-            held_copies.look()
-            assert held_copies._held == []
+            look_until_nothing_is_held()
 
     dist.run_threads(program, 2, timeout_s=240)
     assert machine.left_open() == 0

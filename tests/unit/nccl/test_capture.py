@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +24,10 @@ def test_an_op_in_the_capture_of_a_graph_is_refused_before_anything_is_sent(
 ) -> None:
     capturing: set[int] = set()
     monkeypatch.setattr(
-        StandInStream, "is_capturing", lambda self: dist.get_rank() in capturing, raising=False
+        StandInStream,
+        "is_capturing",
+        lambda self: threading.get_ident() in capturing,
+        raising=False,
     )
 
     def program() -> None:
@@ -31,18 +35,60 @@ def test_an_op_in_the_capture_of_a_graph_is_refused_before_anything_is_sent(
         pg = dist.new_group(backend="nccl")
         x = of_rank([1.0])
         if dist.get_rank() == 0:  # the other rank is told nothing of it
-            capturing.add(0)
+            capturing.add(threading.get_ident())
             with pytest.raises(UsageError, match="captures a CUDA graph"):
                 dist.all_reduce(x, group=pg)
             with pytest.raises(UsageError, match="captures a CUDA graph"):
                 dist.isend(x, 1, group=pg)
-            capturing.discard(0)
+            with pytest.raises(UsageError, match="barrier: the stream captures a CUDA graph"):
+                dist.barrier(group=pg)
+            capturing.clear()
         dist.all_reduce(x, group=pg)
         dist.all_reduce(np.ones(1), group=pg)
         dist.destroy_process_group(pg)
 
     dist.run_threads(program, 2, timeout_s=LIMIT_S)
     assert [machine.methods(rank) for rank in (0, 1)] == [["allReduce"], ["allReduce"]]
+
+
+@pytest.mark.parametrize("ask", ["wait", "wait on the host", "is_completed"])
+def test_an_earlier_op_is_not_waited_for_in_a_capture_and_the_group_goes_on(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, ask: str
+) -> None:
+    capturing: set[int] = set()
+    monkeypatch.setattr(
+        StandInStream,
+        "is_capturing",
+        lambda self: threading.get_ident() in capturing,
+        raising=False,
+    )
+
+    def program() -> None:
+        pg = dist.new_group(backend="nccl")
+        x = of_rank([1.0])
+        dist.all_reduce(x, group=pg)
+        dist.barrier()
+        machine.hangs = True
+        dist.barrier()
+        work: Any = dist.all_reduce(x, group=pg, async_op=True)
+        capturing.add(threading.get_ident())
+        asks: dict[str, Any] = {
+            "wait": work.wait,
+            "wait on the host": lambda: work.wait(timedelta(seconds=30)),
+            "is_completed": work.is_completed,
+        }
+        with pytest.raises(UsageError, match="no op that began before can be waited for"):
+            asks[ask]()
+        capturing.discard(threading.get_ident())
+        dist.barrier()
+        machine.hangs = False
+        dist.barrier()
+        work.wait()
+        dist.all_reduce(x, group=pg)
+        dist.destroy_process_group(pg)
+
+    dist.run_threads(program, 2, timeout_s=LIMIT_S)
+    assert [machine.methods(rank).count("allReduce") for rank in (0, 1)] == [3, 3]
 
 
 def test_the_thread_that_looks_after_ops_ends_no_capture_of_another(

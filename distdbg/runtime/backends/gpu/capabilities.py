@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from distdbg.config import read_setting
 from distdbg.errors import DistStoreError
+from distdbg.runtime.backends.gpu import pinned_memory
 from distdbg.runtime.backends.gpu.driver import has_cupy, is_likely
 from distdbg.runtime.backends.gpu.routes import GpuRoute
 
@@ -25,6 +26,7 @@ MESSAGES: Final = 1
 def announce(store: Store, rank: int, size: int) -> None:
     """Say what this rank has; before the ranks meet for the first time."""
     if size > 1 and is_likely():
+        pinned_memory.check_limit()
         told = {"ipc": has_cupy() and read_setting(_IPC) != "off", "messages": MESSAGES}
         store.set(_key(rank), json.dumps(told))
 

@@ -151,9 +151,13 @@ class Pipeline:
                 if event is not None:
                     await_event(event)
         except BaseException:
-            if not self._has_let_go():
-                held_copies.hold(driver, self._last_events(), (self._memory, arrays))
-                self._memory = HostMemory(driver)
+            has_let_go = False
+            try:
+                has_let_go = self._has_let_go()
+            finally:  # also where somebody presses Ctrl-C again
+                if not has_let_go:
+                    held_copies.hold(driver, self._last_events(), (self._memory, arrays))
+                    self._memory = HostMemory(driver)
             raise
         finally:
             self._memory.keep_below(_PLACES * CHUNK_NBYTES)
@@ -161,13 +165,14 @@ class Pipeline:
     def _has_let_go(self) -> bool:
         """The arrays belong to the program again: when the device has done what it has, if it ever has."""
         until_ns = time.monotonic_ns() + _PATIENCE_NS
+        events = self._last_events()
         with suppress(RuntimeError):  # of CUDA: what broke the op says more
-            for event in self._last_events():
+            for event in events:
                 while not self._driver.has_passed(event):
                     if time.monotonic_ns() > until_ns:
                         return False
                     time.sleep(_PAUSE_S)
-            return True
+            return bool(events)
         return False
 
     def _last_events(self) -> list[Any]:

@@ -10,20 +10,19 @@ The piece that begins at byte k * piece is in place k % places until both are do
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from distdbg.native import Group, Message, View
 from distdbg.runtime.arrays.device_arrays import DeviceBuffer
 from distdbg.runtime.backends.gpu import chunks
+from distdbg.runtime.backends.gpu.held_copies import hold
 
 if TYPE_CHECKING:
     from distdbg.runtime.backends.gpu.driver import Bytes, Driver
 
 #: Pieces that are on their way at once.
 PLACES: Final = 3
-
-#: Memory of messages that have failed while the device had it: it may write there at any time.
-_kept: Final[list[object]] = []
 
 
 def memory_for(message: Message, buffer: DeviceBuffer) -> int:
@@ -104,7 +103,7 @@ class Staging:
     def release(self) -> None:
         """The message has ended, and the device may have something of it still."""
         if self._copies and not self._has_let_go():
-            self._keep()
+            self._keep([self._copies[-1].end])
         self._copies.clear()
         self._ready = None
 
@@ -131,12 +130,12 @@ class Staging:
                     buffer.finish()  # into an array that is not in one piece
             self._copies.append(_Copy(nbytes, driver.event(self._stream)))
         except BaseException:
-            self._keep()  # nobody will know when the device has done it
+            self._keep([])  # nobody will know when the device has done it
             raise
 
-    def _keep(self) -> None:
-        """Both sides of a copy: memory that is freed may be another array's next."""
-        _kept.append((self._memory, self._buffer))
+    def _keep(self, events: Sequence[Any]) -> None:
+        """Both sides of a copy."""
+        hold(self._driver, events, (self._memory, self._buffer))
 
     def _has_let_go(self) -> bool:
         try:

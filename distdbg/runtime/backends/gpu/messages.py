@@ -19,7 +19,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from distdbg.errors import DistBackendError, DistError, OpTimeout
@@ -154,10 +153,9 @@ class GpuMessages:
 
     def __del__(self) -> None:
         # Collected with messages in flight: what the device has still is kept, and no other's next.
-        self._is_closed.set()
         for transfer in self._in_flight.values():
             with suppress(Exception):  # of CUDA, which may have ended before
-                self._context.run(partial(transfer.release, has_ended=False))
+                self._context.run(transfer.leave)
 
     def close(self) -> None:
         """Let the thread end, and leave nothing open."""
@@ -342,8 +340,15 @@ class GpuMessagePending(CpuPending):
 
 def _serve(ref: weakref.ref[GpuMessages], wanted: Group.WantedMessages) -> None:
     """The thread. It holds nothing but native memory while it waits, so that a group can be collected."""
-    copying: list[Transfer] = []
     let_others_capture()
+    try:
+        _serve_until_closed(ref, wanted)
+    finally:
+        held_copies.look()  # where the group was collected, perhaps nobody else ever does
+
+
+def _serve_until_closed(ref: weakref.ref[GpuMessages], wanted: Group.WantedMessages) -> None:
+    copying: list[Transfer] = []
     while True:
         try:
             message = wanted.next(0 if copying else _SLICE_NS)

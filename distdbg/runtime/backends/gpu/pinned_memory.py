@@ -1,10 +1,9 @@
 """Memory of the host that the device reads and writes by itself: no more of it than DISTDBG_PINNED_NBYTES.
 
 A third each is for messages that are sent in pieces, for those that are received in pieces, and for all other
-ops. A message waits until there is room. A receiver has its memory before its sender is asked for any, so who
-waits to send waits for messages that both sides have memory for, and no deadlock comes of it. Other ops
-do not wait, since those of two groups may be begun in different orders on two ranks: they take memory that is
-not pinned, which is slower.
+ops. A message waits for room, since those that have it end as a rule. But they may be held up by a stream of
+the program that goes on only after this message, so it waits for a moment alone (transfer.py). Other ops do
+not wait. What finds no room takes memory that is not pinned, which is slower.
 """
 
 from __future__ import annotations
@@ -39,6 +38,11 @@ _used: Final[Counter[Use]] = Counter()
 _freed: Final[deque[tuple[Use, int]]] = deque()
 
 
+def check_limit() -> None:
+    """Raise ConfigError where the setting is no number: while a group is made, not in a message."""
+    _share()
+
+
 def try_pin(driver: Driver, nbytes: int, use: Use) -> Bytes | None:
     """New pinned memory; None: there is no room now. One message has room, however large it is."""
     if not _take(nbytes, use):
@@ -55,7 +59,12 @@ def try_pin(driver: Driver, nbytes: int, use: Use) -> Bytes | None:
 def pin_if_possible(driver: Driver, nbytes: int) -> Bytes:
     """New memory for an op, pinned where there is room."""
     memory = try_pin(driver, nbytes, Use.OPS)
-    return np.empty(nbytes, np.uint8) if memory is None else memory
+    return not_pinned(nbytes) if memory is None else memory
+
+
+def not_pinned(nbytes: int) -> Bytes:
+    """Memory that CUDA copies from and to, by pinned memory of its own."""
+    return np.empty(nbytes, np.uint8)
 
 
 def count_if_possible(nbytes: int) -> bool:

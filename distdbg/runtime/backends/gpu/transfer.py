@@ -6,6 +6,7 @@ advance()   asks the device, and tells native code when that is done
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,7 @@ from distdbg.runtime.arrays.device_arrays import DeviceBuffer
 from distdbg.runtime.backends.gpu.held_copies import hold, look
 from distdbg.runtime.backends.gpu.message_offer import unpack
 from distdbg.runtime.backends.gpu.message_pieces import Staging, memory_for
-from distdbg.runtime.backends.gpu.pinned_memory import Use, try_pin, words
+from distdbg.runtime.backends.gpu.pinned_memory import Use, not_pinned, try_pin, words
 
 if TYPE_CHECKING:
     from distdbg.errors import DistError
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from distdbg.runtime.backends.gpu.message_offer import MessageOffer
 
 _log = get_logger("runtime")
+
+#: So long a message waits for pinned memory. NOT MEASURED: longer than others take that no stream holds up.
+PATIENCE_NS: int = 500_000_000
 
 _OWN_ARRAY: Final = "no copy was begun: this program's stream had not reached the call"
 _THEIR_ARRAY: Final = "no copy was begun: the sender's stream had not reached its call"
@@ -72,6 +76,7 @@ class Transfer:
         #: Where the message goes through the host.
         self._staging: Staging | None = None
         self._awaits_memory = False
+        self._asked_ns = 0
         self._cannot_open = False
         #: What it waited for when it failed.
         self._why: str | None = None
@@ -132,22 +137,34 @@ class Transfer:
         if self._staging is not None:
             self._staging.release()
 
-    def release(self, *, has_ended: bool = True) -> None:
-        """The message has ended, or its group is collected: nothing of another rank's memory is needed."""
+    def release(self) -> None:
+        """The message has ended: nothing of another rank's memory is needed."""
         self._why = self._why or self._awaited()
         self._is_waiting = self._awaits_memory = False
         found, self._found = self._found, None
         if found is not None and self._is_copying:
             self._opened.hold(found)
-            events = [] if self._copied is None else [self._copied]
-            hold(self._driver, events, self.buffer, partial(self._opened.release, found))
+            self._hold(found)
             look()
         elif found is not None:
             self._opened.release(found)
         if self._staging is not None:
             self._staging.release()
-            if has_ended:
-                self._staging.free()
+            self._staging.free()
+
+    def leave(self) -> None:
+        """The group is collected. Takes no lock: this thread may have it, or what its owner waits for."""
+        found, self._found = self._found, None
+        if found is not None:
+            self._hold(found)
+        if self._staging is not None:
+            self._staging.release()
+
+    def _hold(self, found: OpenedOffer) -> None:
+        events = None
+        if self._is_copying:
+            events = [] if self._copied is None else [self._copied]
+        hold(self._driver, events, self.buffer, partial(self._opened.release, found))
 
     # ---------------------------------------------------------------------------------- steps
 
@@ -194,10 +211,17 @@ class Transfer:
     def _stage(self) -> None:
         """Begin with the pieces, when there is memory for them."""
         message = self._posted()
-        memory = try_pin(self._driver, memory_for(message, self.buffer), self._use)
-        self._awaits_memory = memory is None
+        look()  # failed messages may have what this one waits for
+        nbytes = memory_for(message, self.buffer)
+        memory = try_pin(self._driver, nbytes, self._use)
         if memory is None:
-            return
+            now_ns = time.monotonic_ns()
+            if not self._awaits_memory:
+                self._awaits_memory, self._asked_ns = True, now_ns
+            if now_ns - self._asked_ns < PATIENCE_NS:
+                return
+            memory = not_pinned(nbytes)
+        self._awaits_memory = False
         self._staging = Staging(
             self._driver, self._group, message, self.buffer, self._stream, self._ready, memory
         )

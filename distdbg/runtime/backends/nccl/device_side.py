@@ -57,6 +57,11 @@ class DeviceSide:
         """Whether anybody asks when it starts."""
         return self.on_start is not None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody is yet to be told of its end."""
+        return self.on_end is not None
+
     def note_progress(self) -> None:
         """Tell that the op has started, when it has and nobody has told."""
         begin = self.begin

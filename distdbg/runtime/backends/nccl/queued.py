@@ -14,6 +14,7 @@ from distdbg.native import RecordedOp, Recorder
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Pending
 from distdbg.record.format import Flag, Status
+from distdbg.runtime.arrays.capture import refuse_wait
 from distdbg.runtime.backends.nccl.device_side import DeviceSide
 from distdbg.runtime.backends.nccl.events import event_reader
 from distdbg.runtime.backends.nccl.library import load
@@ -45,7 +46,8 @@ class QueuedEngine(RecordedEngine):
         side, op = _side_of(call), self._begin(call, int(Flag.ASYNC))
         self._note(side, op, call)
         try:
-            return QueuedPending(self.inner.submit(call), side, op.number, self.recorder)
+            name = call.name or call.kind.label
+            return QueuedPending(self.inner.submit(call), side, op.number, self.recorder, name)
         except BaseException as error:
             side.end(error)
             raise
@@ -69,20 +71,25 @@ class QueuedEngine(RecordedEngine):
 class QueuedPending:
     """Implements Pending around another one."""
 
-    __slots__ = ("_inner", "_recorder", "_side", "number")
+    __slots__ = ("_inner", "_name", "_recorder", "_side", "number")
 
-    def __init__(self, inner: Pending, side: DeviceSide, number: int, recorder: Recorder) -> None:
+    def __init__(
+        self, inner: Pending, side: DeviceSide, number: int, recorder: Recorder, name: str
+    ) -> None:
         self._inner = inner
         self._side = side
         self._recorder = recorder
         self.number = number
+        self._name = name
 
     def done(self) -> bool:
         """Whether the op has ended."""
+        self._refuse_in_capture()
         return self._inner.done()
 
     def wait(self, deadline_ns: int) -> None:
         """Wait as the group does; an op that failed before the device had it ends here in the record."""
+        self._refuse_in_capture()
         try:
             with waiting_for(self._recorder, self.number):
                 self._inner.wait(deadline_ns)
@@ -94,6 +101,11 @@ class QueuedPending:
     def source_rank(self) -> int:
         """Hand it on."""
         return self._inner.source_rank()
+
+    def _refuse_in_capture(self) -> None:
+        # Before anybody inside takes the error for the op's.
+        if self._side.is_open:
+            refuse_wait(self._name, load().cupy, is_torchs=self._side.is_torchs)
 
 
 def _side_of(call: Call) -> DeviceSide:
