@@ -4,9 +4,8 @@
 namespace distdbg {
 
 // Starts an op that is in no record and stops at no breakpoint: it compares what all are about to do elsewhere, in
-// the order of the group's ops. `site`: the line that it is for, where this is not the thread that called.
-OpPointer GroupHandle::meet(const CompiledPlan& compiled, std::int64_t limit_ns,
-                            std::optional<std::uint32_t> site) {
+// the order of the group's ops.
+OpPointer GroupHandle::meet(const CompiledPlan& compiled, std::int64_t limit_ns) {
   const std::shared_ptr<Parts> p = parts();
   const std::int64_t deadline_ns = p->group.control().moment().job_ns + limit_ns;
   CallWords words;
@@ -15,15 +14,11 @@ OpPointer GroupHandle::meet(const CompiledPlan& compiled, std::int64_t limit_ns,
   unrecorded.seq = p->group.issue();
   if (recorder_) {
     words.recorder = recorder_->recorder.get();
-    words.site = site ? *site : recorder_->sites->here(frames_above_user);
+    words.site = recorder_->sites->here(frames_above_user);
     words.comm = words.recorder->comm();
   }
   const ReleaseGil release;
   return p->runner.submit(compiled.plan, words, unrecorded, {}, {}, deadline_ns);
-}
-
-std::uint32_t GroupHandle::site() const {
-  return recorder_ ? recorder_->sites->here(frames_above_user) : 0;
 }
 
 namespace {
@@ -120,9 +115,7 @@ void bind_group(nb::module_& module) {
            })
       .def("run", &GroupHandle::run)
       .def("submit", &GroupHandle::submit)
-      .def("meet", &GroupHandle::meet, nb::arg("plan"), nb::arg("limit_ns"),
-           nb::arg("site") = nb::none())
-      .def("site", &GroupHandle::site)
+      .def("meet", &GroupHandle::meet)
       .def("wait_op", &GroupHandle::wait_op)
       .def("post", &GroupHandle::post)
       .def("post_note", &GroupHandle::post_note, nb::arg("words").none(), nb::arg("nbytes"),

@@ -165,8 +165,7 @@ class GroupHandle {
     op->is_plain = is_plain;
     return op;
   }
-  OpPointer meet(const CompiledPlan&, std::int64_t limit_ns, std::optional<std::uint32_t> site);
-  std::uint32_t site() const;  // the line that calls, as meet() takes it
+  OpPointer meet(const CompiledPlan& compiled, std::int64_t limit_ns);
   // Whether somebody else wrote to the arrays of an op that has ended well, up to now: "early", before it
   // started, "late", after it ended, or "". Must be asked before the program has them back.
   const char* how_changed(const Op& op) const {

@@ -16,14 +16,21 @@ from typing import Any
 import pytest
 
 import distdbg as dist
-from distdbg.errors import DistBackendError, DistError, MismatchError, OpTimeout, PeerLost
+from distdbg.errors import (
+    DistBackendError,
+    DistError,
+    MismatchError,
+    OpTimeout,
+    PeerLost,
+    UsageError,
+)
 from distdbg.testing.conformance.group import Api, run_checks
 
 pytestmark = [pytest.mark.ranks, pytest.mark.slow]
 
 #: What NCCL does not have; see docs/explanation/gpu.md.
 NOT_NCCLS = (
-    "all_reduce_has_every_reduce_op",
+    "all_reduce_combines_bits",
     "messages_keep_their_tags_and_order",
     "rank_0_receives_from_whoever_sends",
 )
@@ -275,6 +282,97 @@ def streams() -> list[float]:
 
 def test_an_op_is_ordered_with_the_streams_of_the_program(ranks: Callable[..., list[Any]]) -> None:
     assert ranks(streams, 1, timeout=120.0) == [[4.0, 4.0]]
+
+
+def every_dtype(backend: str, gpus: int) -> list[str]:
+    """Each dtype with each reduction of NCCL's, beside the same on the host."""
+    cupy = start(backend, gpus)
+    rank, differ = dist.get_rank(), []
+    for dtype in (
+        "int8",
+        "uint8",
+        "int32",
+        "uint32",
+        "int64",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+    ):
+        for name in ("SUM", "PRODUCT", "MIN", "MAX", "AVG"):
+            if name == "AVG" and not dtype.startswith("float"):
+                continue
+            x = (cupy.arange(1001) % 3 + rank + 1).astype(dtype)
+            host = x.get()
+            op = getattr(dist.ReduceOp, name)
+            dist.all_reduce(x, op)
+            dist.all_reduce(host, op)
+            if (x.get() != host).any():
+                differ.append(f"{dtype} {name}")
+    z = cupy.full(5, 1 + 2j * rank, "complex64")
+    dist.all_reduce(z)
+    wanted = sum(1 + 2j * each for each in range(dist.get_world_size()))
+    if (z.get() != wanted).any():
+        differ.append("complex64 SUM")
+    dist.destroy_process_group()
+    return differ
+
+
+def test_one_rank_reduces_every_dtype_on_nccl(ranks: Callable[..., list[Any]]) -> None:
+    assert ranks(every_dtype, 1, timeout=120.0, backend="cpu:gloo,cuda:nccl", gpus=1) == [[]]
+
+
+@pytest.mark.gpus(2)
+def test_ranks_reduce_every_dtype_on_nccl_as_on_the_host(ranks: Callable[..., list[Any]]) -> None:
+    found = ranks(every_dtype, 2, timeout=120.0, backend="cpu:gloo,cuda:nccl", gpus=2)
+    assert found == [[], []]
+
+
+def groups_of_groups(gpus: int) -> list[float]:
+    """Groups of all and of oneself, by a split of the communicator, one with a stream that goes first."""
+    cupy = start("nccl", gpus)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    found = []
+    fast = dist.new_group(pg_options=dist.NcclOptions(is_high_priority_stream=True))
+    own = [dist.new_group([each]) for each in range(size)][rank]
+    for group in (fast, own, dist.group.WORLD):
+        x = cupy.full(1 << 16, rank + 1.0, "float32")
+        dist.all_reduce(x, group=group)
+        found.append(float(x.max()))
+    dist.destroy_process_group()
+    return found
+
+
+def test_one_rank_makes_groups_of_a_group_on_nccl(ranks: Callable[..., list[Any]]) -> None:
+    assert ranks(groups_of_groups, 1, timeout=120.0, gpus=1) == [[1.0] * 3]
+
+
+@pytest.mark.gpus(2)
+def test_ranks_make_groups_of_a_group_on_nccl(ranks: Callable[..., list[Any]]) -> None:
+    found = ranks(groups_of_groups, 2, timeout=120.0, gpus=2)
+    assert found == [[3.0, rank + 1.0, 3.0] for rank in range(2)]
+
+
+def capture_a_graph() -> str:
+    """The first op has made the communicator; the op in the capture is refused, and the next one is right."""
+    cupy = start("nccl", 1)
+    x = cupy.ones(4, "float32")
+    dist.all_reduce(x)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        with pytest.raises(UsageError) as refused:
+            dist.all_reduce(x)
+        stream.end_capture()
+    dist.all_reduce(x)
+    cupy.cuda.Device().synchronize()
+    dist.destroy_process_group()
+    return refused.value.what
+
+
+def test_an_op_in_the_capture_of_a_graph_is_refused(ranks: Callable[..., list[Any]]) -> None:
+    [what] = ranks(capture_a_graph, 1, timeout=120.0)
+    assert "captures a CUDA graph" in what
 
 
 def two_on_one() -> str:

@@ -52,6 +52,12 @@ HANGS = [
     Hang("barrier_against_monitored_barrier", 2, (0, 1), "monitored_barrier"),
     Hang("circle", 4, (0, 1, 2, 3), ": 0 <- 1 <- 2 <- 3 <- 0"),
     Hang("knot", 4, (0, 1, 2), "recv from any rank"),
+    Hang(
+        "array_on_the_host_of_one_rank",
+        2,
+        (0, 1),
+        "rank 1 called all_reduce with an array on the host, rank 0 with one on a GPU",
+    ),
 ]
 
 
@@ -78,7 +84,10 @@ def run(hang: Hang, folder: Path) -> Ended:
     folder.mkdir()
     path = _WRONG / f"{hang.program}.py"
     argv = [str(_HERE / "programs" / "hanging.py"), hang.program]
-    if path.exists():
+    own = _HERE / "programs" / f"{hang.program}.py"
+    if own.exists():
+        argv = [str(own)]
+    elif path.exists():
         script = folder / path.name
         script.write_text(_LIMIT.sub("timedelta(seconds=60)", path.read_text()))
         argv = [str(script)]

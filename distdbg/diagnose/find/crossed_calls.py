@@ -49,6 +49,11 @@ _ANY: Final = (
     "receive from the intended rank (src=), or send what a recv is meant for with a tag of its own"
 )
 _GROUPS: Final = "use the same groups in the same order on all ranks: compare the two lines"
+#: In the label of the group of a group's ops on the host, where others are on a GPU.
+_HOST: Final = " (host)"
+_DEVICES: Final = (
+    "put the array on a GPU on all ranks, or on the host on all: each side waits for its own"
+)
 _ORDER: Final = Advice(
     "see how that line chooses the group, or orders them: a set, or a sort by rank-local values, may "
     "differ between ranks",
@@ -235,6 +240,9 @@ def _mixed(
     if groups[0] is None or groups[1] is None or groups[0] == groups[1]:
         return None
     kinds = {session.kind_of(waiter.op), session.kind_of(other.op)}
+    shorter, longer = sorted((groups[0].label, groups[1].label), key=len)
+    if longer == shorter + _HOST and len(kinds) == 1:
+        return _of_devices(session, kinds.pop(), shorter, everybody)
     ranks, site = (waiter.rank, other.rank), site_of(session, other.op)
     # The whole stack: a line of a function that takes the group as an argument says nothing.
     if len(kinds) == 1 and site and session.stack_of(waiter.op) == session.stack_of(other.op):
@@ -270,6 +278,32 @@ def _mixed(
         text=text, rank=first.rank, ranks=ranks, op=first, site=site_of(session, first)
     )
     return WrongPeerFact(evidence, _GROUPS)
+
+
+def _of_devices(
+    session: Session, kind: str, label: str, everybody: Sequence[Edge]
+) -> WrongPeerFact:
+    """Ranks in one kind of op of the group `label`, some with an array on the host, others on a GPU."""
+    by_label: dict[str, list[Edge]] = {label: [], label + _HOST: []}
+    for edge in everybody:
+        group = None if edge.op is None else session.group_of(edge.op)
+        if group is not None and group.label in by_label:
+            by_label[group.label].append(edge)
+    on_gpu, on_host = by_label.values()
+    cause = (
+        f"{say_ranks([edge.rank for edge in on_host])} called {kind} with an "
+        f"array on the host, {say_ranks([edge.rank for edge in on_gpu])} with one on a GPU"
+    )
+    lines = " and ".join(dict.fromkeys(edge.site for edge in (on_host[0], on_gpu[0])))
+    evidence = Evidence(
+        text=f"{cause}: at {lines}",
+        rank=on_host[0].rank,
+        ranks=(on_host[0].rank, on_gpu[0].rank),
+        op=on_host[0].op,
+        site=on_host[0].site,
+    )
+    affected = tuple(edge.rank for edge in (*on_host, *on_gpu))
+    return WrongPeerFact(evidence, _DEVICES, (cause,), affected=affected)
 
 
 def _of_choice(

@@ -1,6 +1,5 @@
 """What moves the bytes of a group: our CPU engine, and backends registered by others.
 
-announcements         an op that some ranks have on the host and others on a GPU, found before its limit
 by_device             the engine of a group that has one for arrays on the host and one for arrays on a GPU
 checked               checks for backends that are not ours, by a control group beside the backend
 compile               from a Call on this rank's arrays to a native plan, and to the key that says when to

@@ -10,17 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import copy
-from typing import Any, TypeVar
+from typing import Any
 
-from distdbg.errors import DistError, MismatchError, UsageError
+from distdbg.errors import DistError, UsageError
 from distdbg.ops.call import Call
 from distdbg.ops.engine import Engine, Pending
 from distdbg.runtime.arrays.device_arrays import is_on_device
-from distdbg.runtime.backends.announcements import Announcements
-from distdbg.runtime.backends.checked.checked_engine import CheckedEngine
-from distdbg.runtime.backends.checked.op_on_host import come_with_op_of_host
-
-_T = TypeVar("_T")
 
 
 class ByDevice:
@@ -37,8 +32,6 @@ class ByDevice:
         *,
         has_device_barrier: bool,
         on_close: Callable[[], object],
-        announcements: Announcements | None = None,
-        checked: CheckedEngine | None = None,
     ) -> None:
         self.host = host
         self.device = device
@@ -46,9 +39,6 @@ class ByDevice:
         self._prepare = prepare
         self._has_device_barrier = has_device_barrier
         self._on_close = on_close
-        #: Of ops that some ranks may have on the other device; None: nobody compares that.
-        self._announcements = announcements
-        self._checked = checked
 
     @property
     def inner(self) -> Engine:
@@ -58,13 +48,13 @@ class ByDevice:
     def run(self, call: Call) -> int:
         """Have the arrays' engine carry it out."""
         if not self._is_for_device(call):
-            return self._on_host(call, self.host.run)
+            return self.host.run(call)
         return self.device.run(self._prepared(call))
 
     def submit(self, call: Call) -> Pending:
         """Have the arrays' engine start it."""
         if not self._is_for_device(call):
-            return self._on_host(call, self.host.submit)
+            return self.host.submit(call)
         return self.device.submit(self._prepared(call))
 
     def next_seq(self, call: Call) -> int:
@@ -91,8 +81,6 @@ class ByDevice:
         """Tell both."""
         self.host.set_level(level)
         self.device.set_level(level)
-        if self._announcements is not None:
-            self._announcements.set_level(level)
 
     def find_left(self) -> list[int]:
         """Return the group ranks that have left the group."""
@@ -108,8 +96,6 @@ class ByDevice:
 
     def abort(self, reason: str) -> None:
         """Break both."""
-        if self._announcements is not None:
-            self._announcements.abort(reason)
         self.device.abort(reason)
         self.host.abort(reason)
 
@@ -118,32 +104,8 @@ class ByDevice:
         try:
             self.device.close()
         finally:
-            if self._announcements is not None:
-                self._announcements.close()
             self.host.close()
             self._on_close()
-
-    def come_to_device(self, call: Call, error: MismatchError) -> None:
-        """An op on the host has found that other ranks have it on a GPU: those wait for this one there."""
-        for engine in _with_method(self.device, "skip_number"):
-            engine.skip_number()
-        if self._checked is not None:
-            come_with_op_of_host(self._checked, call, error)
-
-    def _on_host(self, call: Call, start: Callable[[Call], _T]) -> _T:
-        announcements = self._announcements
-        if announcements is None:
-            return start(call)
-        issued = announcements.host.issued
-        announcements.on_host(call)
-        try:
-            return start(call)
-        except UsageError:
-            if (
-                announcements.host.issued == issued
-            ):  # it was refused, and the other ranks may have it
-                announcements.turn_off()
-            raise
 
     def _is_for_device(self, call: Call) -> bool:
         arrays = [*call.inputs, *call.outputs]

@@ -97,7 +97,7 @@ class CpuEngine:
         #: For arrays on a GPU that are not copied to the host as a whole.
         self.on_gpu: OnDevice | None = None
         #: Told of an op on the host that other ranks have on a GPU, when that was found.
-        self.on_elsewhere: Callable[[Call, MismatchError], object] | None = None
+        self.on_elsewhere: Callable[[], object] | None = None
         self._rank = rank
         self._size = size
         self._name = group_name
@@ -465,7 +465,7 @@ class CpuEngine:
         self._tell_more(public)
         told = self.on_elsewhere
         if told is not None and isinstance(public, MismatchError) and is_elsewhere(public):
-            told(call, public)
+            told()
         if self._recorder is not None and started_at is None:
             tell_backward(public, self._recorder.comm, call.name or call.kind.label)
         if self._recorder is not None and not goes_on:

@@ -42,11 +42,11 @@ class PlaceCheck:
         self._group = group
         self._plans: dict[tuple[Any, ...], Plan] = {}
 
-    def begin(self, call: Call, limit_ns: int, site: int | None = None) -> PlaceMeeting:
-        """Start to meet; in the order of the program's calls. `site`: the line, on another thread."""
+    def begin(self, call: Call, limit_ns: int) -> PlaceMeeting:
+        """Start to meet; in the order of the program's calls, on the thread that calls."""
         started_ns = time.monotonic_ns()
         try:
-            op = self._host.meet(self._plan(call), limit_ns, site)
+            op = self._host.meet(self._plan(call), limit_ns)
         except NativeError as error:
             self._fail(call, error, started_ns)
         return PlaceMeeting(self, call, op, started_ns)

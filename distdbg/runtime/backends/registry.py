@@ -366,7 +366,7 @@ def _make_host(
         )
         on_gpu = OnGpu(group, store, engine.group, is_one_host=engine.is_one_host)
         engine.on_gpu = on_gpu
-        engine.on_elsewhere = lambda call, error: on_gpu.skip_number()
+        engine.on_elsewhere = on_gpu.skip_number
         return engine
     from distdbg.runtime.backends.checked.wrapping import put_beside
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.diagnose.finding import FindingKind, Severity
+from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.unmatched import PairDifference, find_pairs
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
@@ -216,6 +216,40 @@ def test_where_no_group_has_most_ranks_all_that_are_deadlocked_are_the_cause() -
     assert set(root.ranks) == root.deadlocked
     assert len(root.ranks) == 2
     assert "may differ between ranks" in root.advice  # all are in both groups
+
+
+def devices(kinds: tuple[str, str], groups: tuple[str, str], line: int) -> Finding:
+    """Four ranks, two of them in an op of the group for arrays on the host."""
+    build = SessionBuilder(4)
+    for group in groups:
+        build.group(group, [0, 1, 2, 3])
+    for rank in range(4):
+        site = f"/job/x.py:{10 + line * (rank % 2)} (main)"
+        build.op(rank, kinds[rank % 2], group=groups[rank % 2], at_s=1, site=site)
+    return root_of(build)
+
+
+@pytest.mark.parametrize("line", [0, 1])
+def test_ranks_with_arrays_on_the_host_and_on_a_gpu_are_named(line: int) -> None:
+    root = devices(("all_reduce", "all_reduce"), ("dp", "dp (host)"), line)
+    called = "ranks 1,3 called all_reduce with an array on the host, ranks 0,2 with one on a GPU"
+    assert root.what == f"ranks 0-3 are deadlocked: {called}"
+    assert root.advice.startswith("put the array on a GPU on all ranks")
+    lines = "x.py:11 (main) and x.py:10 (main)" if line else "x.py:10 (main)"
+    assert f"{called}: at {lines}" in texts(root)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "groups"),
+    [
+        (("all_reduce", "barrier"), ("dp", "dp (host)")),  # a barrier has no array
+        (("all_reduce", "all_reduce"), ("dp", "tp (host)")),
+    ],
+)
+def test_groups_of_two_devices_may_differ_in_more(
+    kinds: tuple[str, str], groups: tuple[str, str]
+) -> None:
+    assert "on a GPU" not in devices(kinds, groups, 1).what
 
 
 def test_a_line_that_takes_the_group_as_an_argument_says_nothing() -> None:

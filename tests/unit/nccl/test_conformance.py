@@ -19,7 +19,7 @@ from tests.unit.nccl.stand_in import StandInArray
 LIMIT_S = 120
 #: What NCCL does not have; see docs/explanation/gpu.md.
 NOT_NCCLS = (
-    "all_reduce_has_every_reduce_op",
+    "all_reduce_combines_bits",
     "messages_keep_their_tags_and_order",
     "rank_0_receives_from_whoever_sends",
 )

@@ -6,7 +6,6 @@ checked_engine, checked_pending, start_queue, worker_threads, block   ops after 
 control, agreement, description_table, array_facts                    the ranks agree, without reading arrays
 messages, message_way                                                 point to point, by a header beside each
                                                                       message; by which communicator it goes
-op_on_host                                                            an op that other ranks have on the host
 backend_error                                                         what is raised for an error of the
                                                                       backend
 call_facts                                                            what the ranks of another backend must

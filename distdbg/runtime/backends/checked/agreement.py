@@ -7,7 +7,6 @@ from typing import Protocol
 from distdbg.errors import DistError, OpTimeout
 from distdbg.native import Op
 from distdbg.ops.call import Call
-from distdbg.runtime.backends.announcements import Announced
 from distdbg.runtime.backends.checked.description_table import DescriptionTable
 
 
@@ -22,7 +21,6 @@ class Agreement:
         "_control",
         "_error",
         "_is_settled",
-        "announced",
         "call",
         "handle",
         "seq",
@@ -46,8 +44,6 @@ class Agreement:
         self.table = table
         self.started_ns = started_ns
         self.handle: Op | None = None
-        #: Where the group has another engine for arrays on the host.
-        self.announced: Announced | None = None
 
     def done(self) -> bool:
         """Whether it has ended, well or badly; never blocks."""

@@ -10,16 +10,14 @@ from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Engine, Pending
 from distdbg.runtime.backends.checked.agreement import Agreement
 from distdbg.runtime.backends.checked.checked_pending import CheckedPending, OpWatch, PendingChecks
-from distdbg.runtime.backends.checked.control import ControlGroup
 from distdbg.runtime.backends.checked.message_way import MessageWay
-from distdbg.runtime.backends.checked.op_on_host import await_agreed
+from distdbg.runtime.handles.work import NO_DEADLINE
 
 
 class BlockChecks(PendingChecks, Protocol):
     """What the ops of a block need of the check of their group (checked_engine.py)."""
 
     engine: Engine
-    control: ControlGroup
 
     def begin_agreement(self, call: Call) -> Agreement:
         """Start to agree on an op."""
@@ -91,7 +89,7 @@ class Block:
     def _has_agreed(self, op: CheckedPending) -> bool:
         assert op.agreement is not None  # a block has collectives or messages, not both
         try:
-            await_agreed(op.agreement, self._engine.control)
+            op.agreement.wait(NO_DEADLINE)
         except DistError as error:
             self._engine.note_disagreed(error)
             op.fail(error)

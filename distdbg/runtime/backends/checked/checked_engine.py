@@ -55,7 +55,6 @@ from distdbg.runtime.backends.checked.checked_pending import (
 from distdbg.runtime.backends.checked.control import ControlGroup
 from distdbg.runtime.backends.checked.message_way import MessageWay
 from distdbg.runtime.backends.checked.messages import Messages
-from distdbg.runtime.backends.checked.op_on_host import agree, await_agreed
 from distdbg.runtime.backends.checked.start_queue import StartQueue
 from distdbg.runtime.backends.checked.traits import Traits
 from distdbg.runtime.backends.checked.worker_threads import WorkerThreads
@@ -296,7 +295,7 @@ class CheckedEngine:
 
     def _agree(self, call: Call) -> int:
         try:
-            return agree(self.control, call)
+            return self.control.agree(call)
         except MismatchError as error:
             if not is_usable_after(error):
                 self._break(error)
@@ -356,7 +355,7 @@ class CheckedEngine:
         agreement = pending.agreement
         assert agreement is not None  # what waits in the lane waits for it
         try:
-            await_agreed(agreement, self.control)
+            agreement.wait(NO_DEADLINE)
         except DistError as error:
             self.note_disagreed(error)
             pending.fail(error)

@@ -114,12 +114,9 @@ class OpWatch:
             return
         try:
             agreement = self._agreement
-            if agreement is not None:
-                if agreement.done():
-                    self._agreement = None
-                    await_started(agreement, NO_DEADLINE, self._engine.when_started)
-                elif agreement.announced is not None:
-                    agreement.announced.look(waits=False)
+            if agreement is not None and agreement.done():
+                self._agreement = None
+                await_started(agreement, NO_DEADLINE, self._engine.when_started)
             if self.look_ahead is not None:
                 self.look_ahead(False)
             try:
@@ -128,8 +125,6 @@ class OpWatch:
                 if self.look_ahead is not None and isinstance(error, OpTimeout):
                     self.look_ahead(True)
                 if agreement is not None:  # it knows better, and ends soon in a broken group
-                    if agreement.announced is not None:
-                        agreement.announced.look(waits=True)
                     with suppress(OpTimeout):
                         self._await_soon(agreement)
                 raise

@@ -14,7 +14,6 @@ import itertools
 import json
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -36,7 +35,6 @@ from distdbg.record.durations import duration_text
 from distdbg.record.handled_error import raise_instead
 from distdbg.record.writing import make_recorder
 from distdbg.runtime.backends import compile as compiling
-from distdbg.runtime.backends.announcements import Announcements
 from distdbg.runtime.backends.checked.agreement import Agreement
 from distdbg.runtime.backends.checked.array_facts import key_of
 from distdbg.runtime.backends.checked.call_facts import call_facts
@@ -121,8 +119,6 @@ class ControlGroup:
         self.begun = 0  # ops that this rank has begun to agree on
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._died_ns: dict[int, int] = {}
-        #: Of a group that has another engine for arrays on the host.
-        self.announcements: Announcements | None = None
 
     @property
     def native(self) -> Group:
@@ -158,7 +154,7 @@ class ControlGroup:
             self._compare(table, seq)
         return seq
 
-    def submit(self, call: Call, *, is_announced: bool = False) -> Agreement:
+    def submit(self, call: Call) -> Agreement:
         """Start to agree; native code carries it through without the GIL."""
         table = self._table(call)
         started_ns = time.monotonic_ns()
@@ -168,8 +164,6 @@ class ControlGroup:
             agreement.handle = self._group.submit(*self._arguments(call, table))
         except NativeError as error:
             self.fail(call, error, started_ns)
-        if self.announcements is not None and not is_announced:
-            agreement.announced = self.announcements.on_gpu(call)
         return agreement
 
     def wait(self, agreement: Agreement, deadline_ns: int) -> None:
@@ -187,13 +181,6 @@ class ControlGroup:
             self.fail(agreement.call, error, agreement.started_ns, not handle.done)
         if agreement.table is not None:
             self._compare(agreement.table, agreement.seq)
-
-    def is_done_by(self, agreement: Agreement, deadline_ns: int) -> bool:
-        """Block until it has ended, well or badly, or until the deadline; raises nothing."""
-        if agreement.handle is not None and not agreement.done():
-            with suppress(NativeError):
-                self._group.wait_op(agreement.handle, deadline_ns)
-        return agreement.done()
 
     def _arguments(self, call: Call, table: DescriptionTable | None) -> tuple[Any, ...]:
         self._adopt_comm()

@@ -7,11 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from distdbg.errors import format_ranks
-from distdbg.runtime.backends.announcements import Announcements
 from distdbg.runtime.backends.by_device import ByDevice
-from distdbg.runtime.backends.checked.checked_engine import CheckedEngine
 from distdbg.runtime.backends.checked.wrapping import put_beside
-from distdbg.runtime.backends.cpu import CpuEngine
 from distdbg.runtime.backends.nccl.engine import NcclEngine
 from distdbg.runtime.backends.nccl.making import make_engine
 from distdbg.runtime.backends.nccl.queued import QueuedEngine
@@ -49,7 +46,7 @@ def make_both(
         )  # fmt: skip
     host = make_host(number)
     try:
-        device = checked = put_beside(make_nccl, group, store)
+        device = put_beside(make_nccl, group, store)
     except BaseException:
         host.close()
         raise
@@ -58,32 +55,10 @@ def make_both(
             device, recorder, group.record_number, group.ranks, group.world.control,
             partial(on_other_rules, group),
         )  # fmt: skip
-    told = checked if isinstance(checked, CheckedEngine) else None
-    announcements = _announce(group, store, host, told)
-    both = ByDevice(
+    return ByDevice(
         host,
         device,
         made[0].prepare,
         has_device_barrier=is_for_gpus_alone,
         on_close=lambda: None if recorder is None else recorder.close_group(number),
-        announcements=announcements,
-        checked=told,
     )
-    if isinstance(host, CpuEngine):
-        host.on_elsewhere = both.come_to_device
-    return both
-
-
-def _announce(
-    group: ProcessGroup, store: Store, host: Engine, device: CheckedEngine | None
-) -> Announcements | None:
-    """What compares on which device ranks have an op, where both engines are checked by our means."""
-    if device is None or not isinstance(host, CpuEngine):
-        return None
-    try:
-        device.control.announcements = Announcements(group, store, host.group)
-    except BaseException:
-        device.close()
-        host.close()
-        raise
-    return device.control.announcements
