@@ -65,7 +65,8 @@ class ShortWay {
         return given(lane, known, is_async, limit_ns, false, "", start, arguments, is_foreseen);
       return ops.launch(lane, known, is_async, limit_ns, false, {}, start, arguments, is_foreseen);
     };
-    if (keys_.is_excluded()) return launch();  // by somebody else, whose it stays
+    if (keys_.is_excluded())
+      return launch();  // whoever has switched them off switches them on again
     const TorchKeys::Excluded below(keys_);
     return launch();
   }
@@ -73,7 +74,7 @@ class ShortWay {
  private:
   const TorchKeys keys_;
   const nb::object is_async_;
-  NotedOption* const noted_async_;  // the same
+  NotedOption* const noted_async_;  // is_async_ where it is one, else nullptr
   const nb::object timeout_object_;
   const NotedOption& timeout_;
   const nb::object limit_ns_;
