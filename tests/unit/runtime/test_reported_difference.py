@@ -21,10 +21,15 @@ def test_the_others_are_told_the_lines_of_both() -> None:
     assert told.group == "world"
 
 
+def test_what_others_read_is_one_line_that_other_hosts_can_print() -> None:
+    found = MismatchError(FIRST, details=[SENDER, RECEIVER])
+    assert words_for_others(found).isprintable()
+
+
 def test_where_one_line_fits_it_is_that_of_who_found_it() -> None:
     long = "rank 0 called isend at " + "a/" * 30 + "train.py:20 (step)"
     found = MismatchError(FIRST, details=[long, RECEIVER])
-    assert words_for_others(found) == f"{FIRST}\n{RECEIVER}"
+    assert words_for_others(found) == f"{FIRST} | {RECEIVER}"
 
 
 def test_where_no_line_fits_the_first_line_stays_whole() -> None:
