@@ -206,6 +206,7 @@ def sender_is_killed_of_three() -> list[Any]:
     machine = Machine()
     driver._driver = machine.driver()
     dist.init_process_group()
+    dist.barrier()  # all have made the group before one dies
     rank = dist.get_rank()
     x = machine.array(np.zeros(NBYTES), np.uint8)
     if rank == 0:
