@@ -96,8 +96,6 @@ class CpuEngine:
         self._is_closed = True  # until there is something to close
         #: For arrays on a GPU that are not copied to the host as a whole.
         self.on_gpu: OnDevice | None = None
-        #: Told of an op on the host that other ranks have on a GPU, when that was found.
-        self.on_elsewhere: Callable[[], object] | None = None
         self._rank = rank
         self._size = size
         self._name = group_name
@@ -463,9 +461,8 @@ class CpuEngine:
             started_at=started_at,
         )
         self._tell_more(public)
-        told = self.on_elsewhere
-        if told is not None and isinstance(public, MismatchError) and is_elsewhere(public):
-            told()
+        if self.on_gpu is not None and isinstance(public, MismatchError) and is_elsewhere(public):
+            self.on_gpu.skip_number()
         if self._recorder is not None and started_at is None:
             tell_backward(public, self._recorder.comm, call.name or call.kind.label)
         if self._recorder is not None and not goes_on:

@@ -364,9 +364,7 @@ def _make_host(
             doing=partial(doing, group),
             tell_more=partial(tell_out_of_batches, group),
         )
-        on_gpu = OnGpu(group, store, engine.group, is_one_host=engine.is_one_host)
-        engine.on_gpu = on_gpu
-        engine.on_elsewhere = on_gpu.skip_number
+        engine.on_gpu = OnGpu(group, store, engine.group, is_one_host=engine.is_one_host)
         return engine
     from distdbg.runtime.backends.checked.wrapping import put_beside
 
