@@ -385,6 +385,15 @@ VARIABLES: tuple[Variable, ...] = (
         "`distdbg run` sets it, and `distdbg run --no-torch` clears it.",
     ),
     Variable(
+        "DISTDBG_TORCH_SUMS",
+        "str",
+        "gloo",
+        "The order in which the backend `distdbg` of torch adds up floating point numbers of three ranks and "
+        "more on one host: gloo's, for its results to the last bit, or ranks: that of the ranks, whatever "
+        "the size of the array. Alike on all ranks.",
+        choices=("gloo", "ranks"),
+    ),
+    Variable(
         "DISTDBG_TRACEBACK",
         "str",
         "short",

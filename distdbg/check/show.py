@@ -26,6 +26,7 @@ ASPECTS = (
     "order",
     "op",
     "factor",
+    "sums",
     "root",
     "dst",
     "gather_dim",
@@ -75,6 +76,10 @@ def show_side(facts: Facts, differing: Sequence[str], others: Sequence[Facts]) -
         parts.append(f"op {facts.get('op', 'none')}")
     elif "factor" in differing:
         parts.append(f"factor {facts.get('factor', 'none')}")
+    if "sums" in differing:
+        parts.append(
+            "sums in gloo's order" if "sums" in facts else "sums in the order of the ranks"
+        )
     if "root" in differing:
         parts.append(f"root {facts.get('root', 'none')}")
     if "dst" in differing:

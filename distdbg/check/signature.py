@@ -16,6 +16,7 @@ gate. Compared are:
                   the output's shape one after the other (then list and array forms mix)
     op            PREMUL_SUM is no SUM
     factor        of PREMUL_SUM, as Python writes it
+    sums          as gloo, where all ranks are to add up in its order
     root          where there is one
     dst, gather_dim   of functional collectives, which no array shows
 
@@ -47,7 +48,7 @@ def signature(
     """What all ranks must agree on, by the names that errors use."""
     kind, variant = call.kind, call.variant
     facts: dict[str, Any] = {"kind": kind.label}
-    if variant is not Variant.PLAIN and variant is not Variant.PREMUL_SUM:
+    if variant.is_another_function:
         facts["form"] = variant.label
     if call.part is not None:
         facts["part"] = call.part.place
@@ -62,6 +63,8 @@ def signature(
     facts["dtype"] = Dtype(dtype).label if dtype >= 0 else "bytes"
     if call.op is not None:
         facts["op"] = "PREMUL_SUM" if variant is Variant.PREMUL_SUM else call.op.op.name
+    if call.adds_as_gloo(dtype):
+        facts["sums"] = "as gloo"
     if call.root >= 0:
         facts["root"] = call.root
     if kind is Kind.ALL_GATHER:

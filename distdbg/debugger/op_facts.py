@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from distdbg.errors import UsageError
-from distdbg.ops.call import Call, Kind, Variant
+from distdbg.ops.call import Call, Kind
 from distdbg.ops.dtypes import Dtype
 from distdbg.ops.sites import call_site
 from distdbg.runtime.arrays.buffers import as_input
@@ -39,7 +39,7 @@ class CallFacts:
     def name(self) -> str:
         """The function that was called, as far as it is known."""
         variant = self._call.variant
-        if variant not in (Variant.PLAIN, Variant.PREMUL_SUM):
+        if variant.is_another_function:
             return variant.label
         return self._call.name or self._call.kind.label
 

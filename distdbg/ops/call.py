@@ -27,7 +27,8 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from distdbg.ops.reduce_op import ReduceOp
+from distdbg.ops.dtypes import Dtype
+from distdbg.ops.reduce_op import RedOpType, ReduceOp
 
 
 class Kind(IntEnum):
@@ -69,11 +70,24 @@ class Variant(IntEnum):
     PERMUTE = 6
     #: By which ranks in a Join block count those that still have batches: never an all_reduce of a user's.
     JOIN_COUNT = 7
+    #: A reduction in the order in which gloo adds up (runtime/plan/gloo_order.py).
+    GLOO_ORDER = 8
+
+    @property
+    def is_another_function(self) -> bool:
+        """Whether it goes by a name of its own, not by that of its kind."""
+        return self not in _SAME_FUNCTION
 
     @property
     def label(self) -> str:
         """The function: 'all_gather_object'."""
         return self.name.lower()
+
+
+_SAME_FUNCTION = frozenset({Variant.PLAIN, Variant.PREMUL_SUM, Variant.GLOO_ORDER})
+
+#: The reductions that are rounded after each value, so that their order shows.
+_ROUNDED = frozenset({RedOpType.SUM, RedOpType.AVG, RedOpType.PRODUCT})
 
 
 class BlockPart(NamedTuple):
@@ -96,6 +110,10 @@ MAX_WORDS = (1 << (63 - WORDS_SHIFT)) - 1
 
 #: Set by a rank that counts in Join after its last batch.
 HAS_JOINED = "has joined"
+
+#: In `agreed` of an all_reduce in gloo's order that shares its ring with others: at which byte of it the
+#: array begins, and how many the ring has.
+PART_OF_RING = "part of ring"
 
 ANY_SOURCE = -1
 
@@ -164,6 +182,13 @@ class Call:
         """Which of the functions of this kind that do not mix."""
         extra = self.extra if self.extra >= 0 else ~self.extra
         return Variant(extra & ((1 << VARIANT_BITS) - 1))
+
+    def adds_as_gloo(self, dtype: int) -> bool:
+        """Whether it is to reduce arrays of that dtype in gloo's order, and another one would show."""
+        if self.variant is not Variant.GLOO_ORDER or self.op is None or dtype < 0:
+            return False
+        of = Dtype(dtype)
+        return self.op.op in _ROUNDED and (of.is_floating or of.is_complex)
 
     @property
     def function(self) -> str:

@@ -58,6 +58,11 @@ class Dtype(IntEnum):
         return Dtype.float16 <= self <= Dtype.float64
 
     @property
+    def part(self) -> Dtype:
+        """Of complex numbers the dtype of their two parts; else itself."""
+        return _PARTS.get(self, self)
+
+    @property
     def is_integral(self) -> bool:
         """Integers with and without sign; not bool."""
         return Dtype.uint8 <= self <= Dtype.int64
@@ -66,6 +71,8 @@ class Dtype(IntEnum):
         """The NumPy dtype; for bfloat16 and float8 it is ml_dtypes'."""
         return _NUMPY[self]
 
+
+_PARTS = {Dtype.complex64: Dtype.float32, Dtype.complex128: Dtype.float64}
 
 _EXTENSIONS = {
     Dtype.bfloat16: ml_dtypes.bfloat16,

@@ -22,7 +22,7 @@
 namespace distdbg {
 
 using StepTuple = std::tuple<int, int, int, std::uint32_t, std::uint64_t, int, std::uint32_t,
-                             std::uint64_t, std::uint64_t>;
+                             std::uint64_t, std::uint64_t, std::int32_t>;
 using CutTuple = std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>;
 
 struct CompiledPlan {
@@ -40,11 +40,11 @@ Enum checked(int value, int count) {
 // Steps as Python writes them.
 inline std::vector<Step> compile_steps(const std::vector<StepTuple>& steps) {
   std::vector<Step> compiled;
-  for (const auto& [kind, peer, src, src_block, src_offset, dst, dst_block, dst_offset, nbytes] :
-       steps)
+  for (const auto& [kind, peer, src, src_block, src_offset, dst, dst_block, dst_offset, nbytes,
+                    first] : steps)
     compiled.push_back({checked<StepKind>(kind, step_kind_count), checked<Space>(src, space_count),
                         checked<Space>(dst, space_count), peer, src_block, dst_block, src_offset,
-                        dst_offset, nbytes});
+                        dst_offset, nbytes, first});
   return compiled;
 }
 

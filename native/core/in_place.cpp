@@ -149,9 +149,12 @@ void Group::spread(const Running& op, const Step& step) {
 void Group::fold_in_place(const Running& op, const Step& step) {
   const Plan& plan = op.plan;
   std::vector<const std::byte*> sources;
-  for (std::uint32_t r = 0; r < size_; ++r)
+  for (std::uint32_t i = 0; i < size_; ++i) {
+    const std::uint32_t r =
+        step.first < 0 ? i : (static_cast<std::uint32_t>(step.first) + size_ - i) % size_;
     sources.push_back(
         place_of(op, r, step.src_space, step.src_block, step.src_offset, step.nbytes));
+  }
   targets_.clear();
   const auto add = [&](std::uint32_t r) {
     targets_.push_back(

@@ -89,7 +89,14 @@ void Group::fold_ranks(const Running& op, const Step& step, const Ranks& ranks, 
 }
 
 void Group::fold_all(const Running& op, const Step& step) {
-  fold_ranks(op, step, std::views::iota(0U, size_), op.plan.reduce);
+  const auto ranks = std::views::iota(0U, size_);
+  if (step.first < 0) {
+    fold_ranks(op, step, ranks, op.plan.reduce);
+    return;
+  }
+  const auto first = static_cast<std::uint32_t>(step.first);
+  const auto down = [&](std::uint32_t i) { return (first + size_ - i) % size_; };
+  fold_ranks(op, step, ranks | std::views::transform(down), op.plan.reduce);
 }
 
 // A part of the fold: what divides it comes at the end.

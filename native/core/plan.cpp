@@ -49,6 +49,8 @@ void Plan::finish(std::uint32_t size, std::uint64_t slot_nbytes) {
     const bool has_peer =
         step.kind == StepKind::pull || step.kind == StepKind::send || step.kind == StepKind::recv;
     if (has_peer) check(step.peer >= 0 && static_cast<std::uint32_t>(step.peer) < size, "peer");
+    check(step.first < static_cast<std::int64_t>(size),
+          "a fold begins at a rank that is not there");
     switch (step.kind) {
       case StepKind::gate:
         check(step.nbytes <= slot_nbytes, "a gate publishes more than a slot");
@@ -115,6 +117,8 @@ void Plan::finish_in_place(std::uint32_t size) {
                             step.kind == StepKind::fold_all ||
                             (step.kind == StepKind::fold_to && step.peer < 0);
     if (step.kind == StepKind::gate) continue;
+    check(step.first < static_cast<std::int64_t>(size),
+          "a fold begins at a rank that is not there");
     check(is_fold || has_peer || is_own_src, "a step that is none in place");
     check(step.src_space <= Space::output && step.dst_space == Space::output,
           "neither input nor output in place");

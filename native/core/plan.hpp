@@ -43,6 +43,8 @@ struct Step {
   std::uint64_t src_offset;
   std::uint64_t dst_offset;
   std::uint64_t nbytes;
+  std::int32_t first =
+      -1;  // of a fold of all: the rank that begins, then down the ring; -1: in their order
 };
 
 // Where a block lies: in the `view`-th array of the call, from `offset` on.

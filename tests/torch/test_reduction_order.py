@@ -1,13 +1,13 @@
-"""In which order an all_reduce adds up: ours by rank, gloo's along its ring; each to the last bit.
+"""The backend adds up in gloo's order: its results are gloo's to the last bit, for any size, dtype and op.
 
-gloo cuts an array into one chunk for each rank. Chunk c starts at the rank before c and goes down the
-ring, and c is the last to add: the order depends on where an element lies and how large the array is.
-Ours is the order of the ranks for every element, whatever the size, the algorithm and the place.
+With `DISTDBG_TORCH_SUMS=ranks` it keeps the order of the ranks, as `distdbg.all_reduce` always does; ranks
+that are told different orders are told that they differ.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,76 +20,202 @@ if TYPE_CHECKING:
 torch: Any = pytest.importorskip("torch")
 pytestmark = [pytest.mark.ranks, pytest.mark.slow]
 
-COUNTS = (1, 5, 240, 1001)
-_ITEM = 4
+DTYPES = ("float32", "float64", "bfloat16", "float16", "complex64")
+COUNTS = (1, 2, 3, 7, 241, 1000, 20_011)
+MIB = 1 << 20
 
 
-def inputs(rank: int, count: int) -> Any:
-    generator = torch.Generator().manual_seed(100 * rank + count)
-    return torch.randn(count, generator=generator) * 10.0**rank
+def counts(size: int, dtype: str) -> Iterator[int]:
+    """Sizes of arrays: also those around which gloo cuts otherwise."""
+    yield from COUNTS
+    for chunk in (1, 2, 16):
+        yield from (2 * size * chunk - 1, 2 * size * chunk, 2 * size * chunk + 1)
+    if dtype == ("bfloat16" if size == 3 else "float32"):
+        # Two segments of 1 MiB for each rank are the most before there is a third.
+        limit = 2 * size * MIB // getattr(torch, dtype).itemsize
+        yield from (limit, limit + 1, limit * 7 // 6 + 1)
 
 
-def add_up(backend: str) -> list[list[float]]:
-    dist = torch.distributed
-    dist.init_process_group(
+def values(count: int, dtype: str, rank: int, seed: int) -> Any:
+    generator = torch.Generator().manual_seed(1000 * seed + rank)
+    made = torch.randn(count, generator=generator, dtype=getattr(torch, dtype))
+    return made * 3.0 ** (rank % 3)
+
+
+def all_reduce(x: Any, op: Any) -> Any:
+    torch.distributed.all_reduce(x, op=op)
+    return x
+
+
+def all_reduce_async(x: Any, op: Any) -> Any:
+    torch.distributed.all_reduce(x, op=op, async_op=True).wait()
+    return x
+
+
+def all_reduce_coalesced(x: Any, op: Any) -> Any:
+    parts = list(x.tensor_split((len(x) // 3, len(x) // 3, len(x) // 2)))
+    parts = [part.clone() for part in parts if len(part)]
+    options = torch.distributed.AllreduceCoalescedOptions()
+    options.reduceOp = op
+    torch.distributed.group.WORLD.allreduce_coalesced(parts, options).wait()
+    return torch.cat(parts)
+
+
+def reduce(x: Any, op: Any) -> Any:
+    root = len(x) % torch.distributed.get_world_size()
+    torch.distributed.reduce(x, root, op=op)
+    return x if torch.distributed.get_rank() == root else x[:0]
+
+
+def reduce_scatter_tensor(x: Any, op: Any) -> Any:
+    size = torch.distributed.get_world_size()
+    block = len(x) // size
+    found = torch.empty(block, dtype=x.dtype)
+    torch.distributed.reduce_scatter_tensor(found, x[: block * size].clone(), op=op)
+    return found
+
+
+def reduce_scatter(x: Any, op: Any) -> Any:
+    size = torch.distributed.get_world_size()
+    blocks = [block.clone() for block in x[: len(x) // size * size].chunk(size)]
+    found = torch.empty_like(blocks[0])
+    torch.distributed.reduce_scatter(found, blocks, op=op)
+    return found
+
+
+FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    function.__name__: function
+    for function in (
+        all_reduce,
+        all_reduce_async,
+        all_reduce_coalesced,
+        reduce,
+        reduce_scatter_tensor,
+        reduce_scatter,
+    )
+}
+
+
+def begin(backend: str) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
         backend,
-        init_method=f"file://{os.environ['TORCH_FILE']}",
+        init_method=f"file://{os.environ['TORCH_FILE']}-{backend}",
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
     )
-    found = []
-    for count in COUNTS:
-        x = inputs(dist.get_rank(), count)
-        dist.all_reduce(x)
-        found.append(x.tolist())
-    dist.destroy_process_group()
-    return found
 
 
-def added(order: list[int], parts: list[Any]) -> Any:
-    total = parts[order[0]].clone()
-    for rank in order[1:]:
-        total += parts[rank]
-    return total
+def cases(size: int, name: str) -> Iterator[tuple[int, str, str]]:
+    for dtype in DTYPES:
+        for count in counts(size, dtype):
+            if name.startswith("reduce_scatter") and count < size:
+                continue
+            for op in ("SUM", "AVG", "PRODUCT"):
+                # gloo has no other op for complex numbers; large arrays are added up once.
+                if op == "SUM" or (not dtype.startswith("complex") and count < 1000):
+                    yield count, dtype, op
 
 
-def by_rank(count: int, size: int) -> list[float]:
-    total: list[float] = added(list(range(size)), [inputs(r, count) for r in range(size)]).tolist()
-    return total
+def compare(names: list[str]) -> list[str]:
+    """What differs from gloo's results, in words."""
+    size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+    found: dict[str, dict[Any, Any]] = {}
+    for backend in ("gloo", "distdbg"):
+        begin(backend)
+        of: dict[Any, Any] = found.setdefault(backend, {})
+        for name in names:
+            for seed, (count, dtype, op) in enumerate(cases(size, name)):
+                x = values(count, dtype, rank, seed)
+                result = FUNCTIONS[name](x, getattr(torch.distributed.ReduceOp, op))
+                of[name, count, dtype, op] = result.contiguous().view(torch.uint8)
+        torch.distributed.destroy_process_group()
+    ours, theirs = found["distdbg"], found["gloo"]
+    assert ours.keys() == theirs.keys()
+    return [str(case) for case in ours if not torch.equal(ours[case], theirs[case])]
 
 
-def along_the_ring(count: int, size: int) -> list[float]:
-    parts = [inputs(rank, count) for rank in range(size)]
-    segments = 2 * size
-    segment = -(-count * _ITEM // segments)
-    segment = -(-segment // _ITEM)  # elements
-    chunk = 2 * segment
-    total = torch.empty(count)
-    for c in range(size):
-        place = slice(min(c * chunk, count), min((c + 1) * chunk, count))
-        order = [(c - 1 - step) % size for step in range(size)]
-        total[place] = added(order, [part[place] for part in parts])
-    found: list[float] = total.tolist()
-    return found
-
-
-@pytest.mark.parametrize("size", [2, 3, 4])
-@pytest.mark.parametrize(("backend", "expected"), [("distdbg", by_rank), ("gloo", along_the_ring)])
-def test_a_sum_has_the_bits_of_its_order(
-    backend: str, expected: Any, size: int, warm_python: WarmPython, tmp_path: Path
-) -> None:
-    env = {
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return {
         "TORCH_FILE": os.fspath(tmp_path / "torch-store"),
         "DISTDBG_RUN_DIR": os.fspath(tmp_path / "run"),
     }
-    wanted = [expected(count, size) for count in COUNTS]
-    for found in run_warm_ranks(warm_python, tmp_path, add_up, size, env=env, backend=backend):
-        assert found == wanted
 
 
-@pytest.mark.parametrize("size", [3, 4])
-def test_the_two_orders_differ_in_last_bits_on_more_than_two_ranks(size: int) -> None:
-    ours, theirs = by_rank(1001, size), along_the_ring(1001, size)
-    assert ours != theirs
-    assert torch.allclose(torch.tensor(ours), torch.tensor(theirs), rtol=1e-4, atol=1e-2)
-    assert by_rank(1001, 2) == along_the_ring(1001, 2)
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+def test_every_reduction_has_gloos_bits(
+    size: int, warm_python: WarmPython, tmp_path: Path, env: dict[str, str]
+) -> None:
+    names = list(FUNCTIONS)
+    found = run_warm_ranks(warm_python, tmp_path, compare, size, env=env, names=names)
+    assert found == [[]] * size
+
+
+def test_they_have_where_ranks_do_not_read_each_others_arrays(
+    warm_python: WarmPython, tmp_path: Path, env: dict[str, str]
+) -> None:
+    env["DISTDBG_SINGLE_COPY"] = "0"
+    found = run_warm_ranks(warm_python, tmp_path, compare, 3, env=env, names=["all_reduce"])
+    assert found == [[]] * 3
+
+
+# --------------------------------------------------------------------- the order of the ranks
+
+
+def add_up() -> tuple[list[float], list[float]]:
+    """By torch's function on our backend, and by our own."""
+    import distdbg
+
+    begin("distdbg")
+    rank = torch.distributed.get_rank()
+    by_theirs, by_ours = (values(1001, "float32", rank, 0) for _ in range(2))
+    torch.distributed.all_reduce(by_theirs)
+    distdbg.all_reduce(by_ours)
+    torch.distributed.destroy_process_group()
+    return by_theirs.tolist(), by_ours.tolist()
+
+
+@pytest.mark.parametrize("sums", ["ranks", "gloo"])
+def test_our_own_sums_are_in_the_order_of_the_ranks_and_torchs_where_it_is_said(
+    sums: str, warm_python: WarmPython, tmp_path: Path, env: dict[str, str]
+) -> None:
+    env["DISTDBG_TORCH_SUMS"] = sums
+    total = values(1001, "float32", 0, 0)
+    for rank in (1, 2, 3):
+        total += values(1001, "float32", rank, 0)
+    expected = total.tolist()
+    for by_theirs, by_ours in run_warm_ranks(warm_python, tmp_path, add_up, 4, env=env):
+        assert by_ours == expected
+        assert (by_theirs == expected) == (sums == "ranks")
+
+
+def differ() -> list[str]:
+    """What the ranks are told of a sum, and of what is exact in any order."""
+    from distdbg.errors import MismatchError
+
+    rank = int(os.environ["RANK"])
+    os.environ["DISTDBG_TORCH_SUMS"] = "ranks" if rank == 1 else "gloo"
+    begin("distdbg")
+    said = []
+    for dtype, op in (("float32", "SUM"), ("float32", "MAX"), ("int64", "SUM")):
+        x = torch.full((3,), rank, dtype=getattr(torch, dtype))
+        try:
+            torch.distributed.all_reduce(x, op=getattr(torch.distributed.ReduceOp, op))
+            said.append(str(x.tolist()))
+        except MismatchError as error:
+            said.append(str(error).splitlines()[0])
+    torch.distributed.destroy_process_group()
+    return said
+
+
+def test_ranks_that_are_told_different_orders_are_told_so(
+    warm_python: WarmPython, tmp_path: Path, env: dict[str, str]
+) -> None:
+    for said in run_warm_ranks(warm_python, tmp_path, differ, 3, env=env):
+        assert said == [
+            "all_reduce #1 on group 'world' differs between ranks: sums in gloo's order on ranks 0,2, "
+            "sums in the order of the ranks on rank 1",
+            "[2.0, 2.0, 2.0]",
+            "[3, 3, 3]",
+        ]

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distdbg.ops.call import Call
+from distdbg.ops.call import PART_OF_RING, Call, Kind
 from distdbg.ops.cuts import Cut
 from distdbg.ops.dtypes import Dtype
 from distdbg.runtime.plan import Problem, Space, Topology, make_plan
+from distdbg.runtime.plan.gloo_order import (
+    GlooOrder,
+    order_of_all_reduce,
+    order_of_reduce,
+    order_of_reduce_scatter,
+)
 from distdbg.runtime.plan.in_place import plan_in_place
 from distdbg.runtime.plan.steps import Plan, Step
 
-#: kind, peer, then space, block and offset of source and destination, then nbytes.
-StepTuple = tuple[int, int, int, int, int, int, int, int, int]
+#: kind, peer, then space, block and offset of source and destination, then nbytes and first.
+StepTuple = tuple[int, int, int, int, int, int, int, int, int, int]
 
 
 def step_tuple(step: Step) -> StepTuple:
@@ -30,6 +36,7 @@ def step_tuple(step: Step) -> StepTuple:
         step.dst_block,
         step.dst_offset,
         step.nbytes,
+        step.first,
     )
 
 
@@ -63,12 +70,24 @@ def problem_of(
     rank: int,
     size: int,
 ) -> Problem:
+    itemsize = Dtype(dtype).itemsize if dtype >= 0 else 1
+    in_nbytes = tuple(nbytes for _, _, nbytes in in_cuts)
     return Problem(
         kind=call.kind,
         rank=rank,
         size=size,
         root=call.root,
-        itemsize=Dtype(dtype).itemsize if dtype >= 0 else 1,
-        in_nbytes=tuple(nbytes for _, _, nbytes in in_cuts),
+        itemsize=itemsize,
+        in_nbytes=in_nbytes,
         out_nbytes=tuple(nbytes for _, _, nbytes in out_cuts),
+        order=_order(call, in_nbytes, size, itemsize) if call.adds_as_gloo(dtype) else None,
     )
+
+
+def _order(call: Call, in_nbytes: tuple[int, ...], size: int, itemsize: int) -> GlooOrder:
+    if call.kind is Kind.REDUCE_SCATTER:
+        return order_of_reduce_scatter(in_nbytes, itemsize, is_list=len(call.inputs) > 1)
+    if call.kind is Kind.REDUCE:
+        return order_of_reduce(in_nbytes[0], size, itemsize)
+    begin, total = (call.agreed or {}).get(PART_OF_RING, (0, in_nbytes[0]))
+    return order_of_all_reduce(total, size, itemsize, begin)

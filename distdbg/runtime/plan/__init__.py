@@ -16,6 +16,7 @@ draw              draws plans as text
 draw_passages     draws the messages of a plan over time, as SVG
 simulated_group   steps on symbolic memory
 faults            what can be wrong with plans, and where
+gloo_order        in which order gloo adds up
 in_place          plans for shared arrays
 layout            where the ranks of a group sit
 link              what the elementary things cost between hosts

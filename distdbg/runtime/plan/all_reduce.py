@@ -38,7 +38,7 @@ def flat(problem: Problem, topology: Topology, *, has_result: bool = True) -> Pl
     steps.gate()
     for k, (offset, nbytes) in enumerate(rounds):
         if has_result:
-            steps.fold(at_slot(), at_output(offset), nbytes)
+            steps.fold(at_slot(), at_output(offset), nbytes, problem.order, offset=offset)
         if k + 1 < len(rounds):
             steps.copy(at_input(rounds[k + 1][0]), at_slot(), rounds[k + 1][1])
             steps.gate()
@@ -75,7 +75,9 @@ def two_phase_slots(
     for k in range(len(rounds) + 1):
         if k < len(rounds):
             begin, length = shares[k][rank]
-            steps.fold(at_slot(begin), at_slot(behind), length)
+            steps.fold(
+                at_slot(begin), at_slot(behind), length, problem.order, offset=rounds[k][0] + begin
+            )
         if k + 1 < len(rounds):
             steps.copy(at_input(rounds[k + 1][0]), at_slot(), rounds[k + 1][1])
         if k > 0 and has_result:
@@ -107,7 +109,7 @@ def two_phase(problem: Problem) -> Plan:
     shares = cut_shares(problem.in_nbytes[0], n, problem.itemsize)
     begin, length = shares[rank]
     steps.gate()
-    steps.fold(at_input(begin), at_output(begin), length)
+    steps.fold(at_input(begin), at_output(begin), length, problem.order, offset=begin)
     steps.gate()
     for peer in peers_after(rank, n):
         begin, length = shares[peer]

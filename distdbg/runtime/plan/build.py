@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from distdbg.runtime.plan.gloo_order import GlooOrder
 from distdbg.runtime.plan.steps import Plan, Space, Step, StepKind
 
 GATE = Step(StepKind.GATE)
@@ -66,13 +67,28 @@ class StepBuilder:
         """Copy from a peer."""
         self._move(StepKind.PULL, peer, src, dst, nbytes)
 
-    def fold(self, src: Place, dst: Place, nbytes: int) -> None:
-        """Fold the same place of all ranks."""
-        self._move(StepKind.FOLD_ALL, -1, src, dst, nbytes)
+    def fold(
+        self,
+        src: Place,
+        dst: Place,
+        nbytes: int,
+        order: GlooOrder | None = None,
+        block: int = 0,
+        offset: int = 0,
+    ) -> None:
+        """Fold the same place of all ranks; with an order, which goes by where in its block it lies."""
+        if order is None:
+            self._move(StepKind.FOLD_ALL, -1, src, dst, nbytes)
+            return
+        for begin, length, first in order.runs(block, offset, nbytes):
+            by = begin - offset
+            self._move(StepKind.FOLD_ALL, -1, shifted(src, by), shifted(dst, by), length, first)
 
-    def fold_to(self, peer: int, src: Place, dst: Place, nbytes: int) -> None:
-        """Fold the same place of all ranks into one of a peer, or of every rank (-1)."""
-        self._move(StepKind.FOLD_TO, peer, src, dst, nbytes)
+    def fold_to(self, peer: int, begin: int, nbytes: int, order: GlooOrder | None = None) -> None:
+        """Fold a place in the input of all ranks into that of a peer's output, or of everyone's (-1)."""
+        runs = [(begin, nbytes, -1)] if order is None else order.runs(0, begin, nbytes)
+        for offset, length, first in runs:
+            self._move(StepKind.FOLD_TO, peer, at_input(offset), at_output(offset), length, first)
 
     def push(self, peer: int, src: Place, dst: Place, nbytes: int) -> None:
         """Copy to a peer."""
@@ -121,10 +137,12 @@ class StepBuilder:
         self.scratch_nbytes += -(-nbytes // _SCRATCH_ALIGN) * _SCRATCH_ALIGN
         return begin
 
-    def _move(self, kind: StepKind, peer: int, src: Place, dst: Place, nbytes: int) -> None:
+    def _move(
+        self, kind: StepKind, peer: int, src: Place, dst: Place, nbytes: int, first: int = -1
+    ) -> None:
         if nbytes <= 0:
             return
-        self.steps.append(Step(kind, peer, *src, *dst, nbytes))
+        self.steps.append(Step(kind, peer, *src, *dst, nbytes, first))
         if dst[0] is Space.SLOT:
             self.slot_nbytes = max(self.slot_nbytes, dst[2] + nbytes)
 

@@ -27,7 +27,7 @@ def format_step(step: Step) -> str:
         case StepKind.PULL:
             return f"{dst} = rank {step.peer} {src}"
         case StepKind.FOLD_ALL:
-            return f"{dst} = fold {src}"
+            return f"{dst} = fold{_from(step)} {src}"
         case StepKind.HOST_GATE:
             return "gate of the host"
         case StepKind.FOLD_HOST:
@@ -44,13 +44,17 @@ def format_step(step: Step) -> str:
             return f"{dst} divided"
         case StepKind.FOLD_TO:
             where = "all ranks" if step.peer < 0 else f"rank {step.peer}"
-            return f"{where} {dst} = fold {src}"
+            return f"{where} {dst} = fold{_from(step)} {src}"
         case StepKind.PUSH:
             return f"rank {step.peer} {dst} = {src}"
         case StepKind.SPREAD:
             return f"all ranks {dst} = rank {step.peer} {src}"
         case StepKind.EXCHANGE:
             return "each output p = input `rank` of rank p"
+
+
+def _from(step: Step) -> str:
+    return "" if step.first < 0 else f" from rank {step.first} down"
 
 
 def draw(plans: Sequence[Plan]) -> str:

@@ -48,7 +48,7 @@ def _all_reduce(problem: Problem) -> Plan:
     begin, length = cut_shares(problem.in_nbytes[0], problem.size, problem.itemsize)[problem.rank]
     steps.gate()
     # A share is read by the rank that folds it alone, so it may be written over at once.
-    steps.fold_to(-1, at_input(begin), at_output(begin), length)
+    steps.fold_to(-1, begin, length, problem.order)
     steps.gate()
     return steps.plan(_NAME, (Space.INPUT, Space.OUTPUT))
 
@@ -57,7 +57,7 @@ def _reduce(problem: Problem) -> Plan:
     steps = StepBuilder()
     begin, length = cut_shares(problem.in_nbytes[0], problem.size, problem.itemsize)[problem.rank]
     steps.gate()
-    steps.fold_to(problem.root, at_input(begin), at_output(begin), length)
+    steps.fold_to(problem.root, begin, length, problem.order)
     steps.gate()
     is_root = problem.rank == problem.root
     return steps.plan(_NAME, (Space.INPUT, Space.OUTPUT) if is_root else (Space.INPUT,))
@@ -76,7 +76,8 @@ def _broadcast(problem: Problem) -> Plan:
 def _reduce_scatter(problem: Problem) -> Plan:
     steps = StepBuilder()
     steps.gate()
-    steps.fold(at_input(0, problem.rank), at_output(), problem.in_nbytes[problem.rank])
+    own, order = problem.rank, problem.order
+    steps.fold(at_input(0, own), at_output(), problem.in_nbytes[own], order, own)
     steps.gate()
     return steps.plan(_NAME, (Space.INPUT,))
 

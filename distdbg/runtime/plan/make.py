@@ -82,5 +82,5 @@ def make_plan(problem: Problem, topology: Topology) -> Plan:
         return plan_alone(problem)
     topology = _on_this_machine(problem, topology)
     if len(topology.hosts) > 1 and problem.kind is not Kind.BARRIER:
-        return plan_between(problem, topology)
+        return plan_between(replace(problem, order=None), topology)
     return maker(problem, topology)

@@ -2,7 +2,7 @@
 
 Both are plain values. Every decision a maker takes depends only on facts that are equal on all
 ranks of a legal call, so that ranks which never talk to each other choose the same algorithm:
-the whole `Topology`, and of a `Problem` its kind, size, root and itemsize, plus
+the whole `Topology`, and of a `Problem` its kind, size, root, itemsize and order, plus
 
     broadcast, scatter, reduce_scatter's output    the size of a block, where all blocks are equal
     all_reduce, reduce, gather                     in_nbytes[0]
@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from distdbg.ops.call import Kind
+from distdbg.runtime.plan.gloo_order import GlooOrder
 from distdbg.runtime.plan.layout import HostLayout
 from distdbg.runtime.plan.link import NetworkLink
 from distdbg.runtime.plan.overrides import Override
@@ -45,6 +46,8 @@ class Problem:
     itemsize: int = 1
     in_nbytes: tuple[int, ...] = ()
     out_nbytes: tuple[int, ...] = ()
+    #: Of a fold on one host: in which order; None: that of the ranks.
+    order: GlooOrder | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

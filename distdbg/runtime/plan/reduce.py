@@ -44,7 +44,7 @@ def direct(problem: Problem) -> Plan:
     steps = StepBuilder()
     steps.gate()
     if problem.rank == problem.root:
-        steps.fold(at_input(), at_output(), problem.in_nbytes[0])
+        steps.fold(at_input(), at_output(), problem.in_nbytes[0], problem.order)
     steps.gate()
     return steps.plan("direct")
 
@@ -59,7 +59,8 @@ def split(problem: Problem, topology: Topology) -> Plan:
     for k in range(len(rounds) + 1):
         if k < len(rounds):
             begin, length = shares[k][problem.rank]
-            steps.fold(at_input(rounds[k][0] + begin), at_slot(), length)
+            offset = rounds[k][0] + begin
+            steps.fold(at_input(offset), at_slot(), length, problem.order, offset=offset)
         if k > 0 and problem.rank == problem.root:
             collect_shares(steps, problem, rounds[k - 1][0], shares[k - 1], 0)
         if k < len(rounds):

@@ -35,7 +35,10 @@ def slots(problem: Problem, topology: Topology) -> Plan:
     for k, pieces in enumerate(rounds):
         for piece in pieces:
             if piece.block == problem.rank:
-                steps.fold(at_slot(piece.slot_offset), at_output(piece.offset), piece.nbytes)
+                steps.fold(
+                    at_slot(piece.slot_offset), at_output(piece.offset), piece.nbytes,
+                    problem.order, piece.block, piece.offset,
+                )  # fmt: skip
         if k + 1 < len(rounds):
             for piece in rounds[k + 1]:
                 steps.copy(
@@ -49,6 +52,7 @@ def direct(problem: Problem) -> Plan:
     """Fold straight from the inputs."""
     steps = StepBuilder()
     steps.gate()
-    steps.fold(at_input(0, problem.rank), at_output(), problem.in_nbytes[problem.rank])
+    own, order = problem.rank, problem.order
+    steps.fold(at_input(0, own), at_output(), problem.in_nbytes[own], order, own)
     steps.gate()
     return steps.plan("direct")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distdbg.ops.call import Kind
 from distdbg.runtime.plan.contents import Value
+from distdbg.runtime.plan.gloo_order import down_from
 from distdbg.runtime.plan.problem import Problem
 
 
@@ -26,13 +27,14 @@ def in_place_block(problem: Problem) -> tuple[int, int] | None:
             return None
 
 
-def expected_value(problem: Problem, block: int) -> Value:
-    """What output block `block` must hold in the end."""
+def expected_value(problem: Problem, block: int, first: int = -1) -> Value:
+    """What output block `block` must hold in the end, or a part of it whose fold begins at `first`."""
+    ranks = range(problem.size) if first < 0 else down_from(first, problem.size)
     match problem.kind:
         case Kind.ALL_REDUCE | Kind.REDUCE:
-            return Value(tuple((rank, 0, 0) for rank in range(problem.size)), 1)
+            return Value(tuple((rank, 0, 0) for rank in ranks), 1)
         case Kind.REDUCE_SCATTER:
-            return Value(tuple((rank, problem.rank, 0) for rank in range(problem.size)), 1)
+            return Value(tuple((rank, problem.rank, 0) for rank in ranks), 1)
         case Kind.BROADCAST:
             return Value(((problem.root, 0, 0),), 0)
         case Kind.SCATTER:
@@ -45,9 +47,15 @@ def expected_value(problem: Problem, block: int) -> Value:
             raise ValueError(f"{problem.kind.label} has no result")
 
 
-def is_promised(problem: Problem, block: int, value: Value, *, in_order: bool) -> bool:
-    """Whether output block `block` may hold `value`; `in_order`: folds have one order only."""
+def is_promised(
+    problem: Problem, block: int, value: Value, begin: int, end: int, *, in_order: bool
+) -> bool:
+    """Whether output block `block` may hold `value` there; `in_order`: folds have one order only."""
     wanted = expected_value(problem, block)
+    if in_order and problem.order is not None:
+        of = problem.rank if problem.kind is Kind.REDUCE_SCATTER else 0
+        runs = problem.order.runs(of, begin, end - begin)
+        return all(value == expected_value(problem, block, first) for _, _, first in runs)
     if in_order or value.folds != wanted.folds:
         return value == wanted
     return tuple(sorted(value.terms)) == wanted.terms

@@ -162,7 +162,9 @@ class _Run:
                     if (
                         content is None
                         or content[1] != 0
-                        or not is_promised(problem, block, content[0], in_order=in_order)
+                        or not is_promised(
+                            problem, block, content[0], begin, end, in_order=in_order
+                        )
                     ):
                         text = f"output block {block} [{begin}, {end}) holds"
                         text += f" {_say(begin, content)}, not {wanted}"

@@ -21,6 +21,7 @@ from distdbg.runtime.plan.contents import (
     moved,
 )
 from distdbg.runtime.plan.faults import Fault, FaultKind
+from distdbg.runtime.plan.gloo_order import down_from
 from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.results import in_place_block
 from distdbg.runtime.plan.steps import Plan, Space, Step, StepKind
@@ -128,10 +129,9 @@ class SimulatedGroup:
         match step.kind:
             case StepKind.COPY | StepKind.PULL | StepKind.PUSH | StepKind.SPREAD:
                 self.copy(rank, at, step)
-            case StepKind.FOLD_TO:
-                self.fold(rank, at, step, range(self.size), divides=True)
-            case StepKind.FOLD_ALL:
-                self.fold(rank, at, step, range(self.size), divides=True)
+            case StepKind.FOLD_TO | StepKind.FOLD_ALL:
+                ranks = range(self.size) if step.first < 0 else down_from(step.first, self.size)
+                self.fold(rank, at, step, ranks, divides=True)
             case StepKind.FOLD_HOST:
                 self.fold(rank, at, step, self.host_of[rank].ranks, divides=False)
             case StepKind.FOLD_AFTER | StepKind.FOLD_BEFORE | StepKind.DIVIDE:

@@ -28,7 +28,8 @@ Steps
     PULL       dst = src of rank `peer`
     FOLD_ALL   dst = src[0] op src[1] op ... op src[n-1] over the ranks in ascending order,
                where src is the same place on every rank (so the result is bitwise the same
-               whoever computes it); with AVG, the result is then divided by n
+               whoever computes it); with AVG, the result is then divided by n. With `first`, over that
+               rank, the one before it and so on down the ring: what gloo does (gloo_order.py)
     FOLD_HOST  the same over the ranks of this host; AVG is not divided
     SEND       begin to send src to rank `peer` of another host; src may be written again after the
                next GATE, or when the plan has ended. A rank that is alone on its host may send before
@@ -115,6 +116,8 @@ class Step:
     dst_block: int = 0
     dst_offset: int = 0
     nbytes: int = 0
+    #: Of FOLD_ALL and FOLD_TO: the rank whose value begins, and those before it follow; -1: rank 0, then up.
+    first: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as torch_dist
 
 from distdbg.errors import UsageError, WrongTypeError
-from distdbg.ops.call import Call, Kind
+from distdbg.ops.call import PART_OF_RING, Call, Kind, Variant
 from distdbg.ops.reduce_op import RedOpType, ReduceOp, make_premul_sum
 from distdbg.runtime.api import calls
 from distdbg.runtime.api.arguments import check_one_dtype
@@ -40,6 +40,7 @@ _Base: Any = torch_dist.ProcessGroup
 _ALL_REDUCE = Kind.ALL_REDUCE
 _SUM = ReduceOp.SUM
 _STRIDED = torch.strided
+_GLOO_ORDER = int(Variant.GLOO_ORDER)
 
 
 def _reduce_op(theirs: Any) -> ReduceOp:
@@ -66,6 +67,8 @@ class Collectives(OpMethods, _Base):
     #: The group of our runtime; everything that it can do is done there.
     group: ProcessGroup
     _name: str
+    #: Whether reductions are to have gloo's order; of two ranks there is one order only.
+    _adds_as_gloo: bool
     _done: DoneWork
     _array_word = "tensor"
     _gather_name = "all_gather_into_tensor"
@@ -73,12 +76,19 @@ class Collectives(OpMethods, _Base):
     _to_reduce_op = staticmethod(_reduce_op)
 
     def _start(self, call: Call, opts: Options = None) -> Any:
+        # PREMUL_SUM has scaled its input already: no backend of torch's for CPUs has that.
+        if self._adds_as_gloo and call.op is not None and not call.extra:
+            call.extra = _GLOO_ORDER
         if _is_async(opts):
             return DistdbgWork(self.group.run(call, True))
         self.group.run(call)
         return self._done
 
     def _start_all(self, all_calls: Sequence[Call], opts: Options = None) -> Any:
+        if self._adds_as_gloo:
+            for call in all_calls:
+                if call.op is not None and not call.extra:
+                    call.extra = _GLOO_ORDER
         work = start_all(self.group, all_calls)
         if _is_async(opts):
             return DistdbgWork(work)
@@ -113,13 +123,27 @@ class Collectives(OpMethods, _Base):
     def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Options = None) -> Any:
         """Reduce several tensors; one Work for all."""
         check_one_dtype("allreduce_coalesced", tensors)
-        return super().allreduce_coalesced(tensors, opts)
+        op, limit_s = self._op_of(opts), timeout_of(opts)
+        all_calls = [calls.all_reduce(tensor, op, limit_s) for tensor in tensors]
+        if self._adds_as_gloo and len(all_calls) > 1:
+            _share_ring(all_calls, tensors)
+        return self._start_all(all_calls, opts)
 
     def monitored_barrier(
         self, timeout: timedelta | float | None = None, wait_all_ranks: bool = False
     ) -> None:
         """Wait for all ranks; OpTimeout on every rank names those that did not come."""
         monitored_barrier(self.group, timeout, wait_all_ranks)
+
+
+def _share_ring(all_calls: Sequence[Call], tensors: Sequence[Tensor]) -> None:
+    """Say where in their ring the tensors lie: gloo puts them one after the other."""
+    sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
+    total, begin = sum(sizes), 0
+    for call, nbytes in zip(all_calls, sizes, strict=True):
+        if not call.extra:
+            call.agreed = {PART_OF_RING: [begin, total]}
+        begin += nbytes
 
 
 def _is_async(opts: Any) -> bool:

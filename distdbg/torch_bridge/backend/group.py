@@ -12,6 +12,7 @@ from typing import Any
 
 import torch.distributed as torch_dist
 
+from distdbg.config import read_setting
 from distdbg.errors import UsageError
 from distdbg.runtime.api.options import seconds_or_none
 from distdbg.runtime.groups.coalesced import Collector, start_all
@@ -42,6 +43,7 @@ class DistdbgProcessGroup(Collectives):
         self._name = group.group_name
         self._desc = group.group_desc
         self._done = DoneWork()
+        self._adds_as_gloo = self._size > 2 and read_setting("DISTDBG_TORCH_SUMS") == "gloo"
         #: torch keeps a plain ProcessGroup of what a method returns, unless somebody keeps the object.
         self._parts: list[DistdbgProcessGroup] = []
 

@@ -1,7 +1,7 @@
 """DDP trains the same model plain on gloo, watched at both levels, and on our backend.
 
-A watched job computes what it computes without us, to the last bit, on any number of ranks. On our backend
-a sum has another order on more than two ranks (test_reduction_order.py): there the results are close.
+A watched job computes what it computes without us, to the last bit, on any number of ranks, and so does
+one on our backend, which adds up in gloo's order (test_reduction_order.py).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def train_in_all_ways() -> dict[str, list[float]]:
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_training_has_the_same_bits_watched_and_close_ones_on_our_backend(
+def test_training_has_the_same_bits_watched_and_on_our_backend(
     size: int, warm_python: WarmPython, tmp_path: Path
 ) -> None:
     env = {
@@ -95,8 +95,4 @@ def test_training_has_the_same_bits_watched_and_close_ones_on_our_backend(
         assert found == results[0], "all ranks have the same"
         assert found["info"] == found["plain"]
         assert found["detail"] == found["plain"]
-        if size == 2:
-            assert found["distdbg"] == found["plain"]
-        else:
-            ours, theirs = torch.tensor(found["distdbg"]), torch.tensor(found["plain"])
-            assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+        assert found["distdbg"] == found["plain"]
