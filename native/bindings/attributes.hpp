@@ -42,22 +42,20 @@ auto guarded(Function&& function, decltype(function()) failed) -> decltype(funct
 // A lock of Python's, held for a block.
 class Locked {
  public:
-  explicit Locked(nb::object lock) : lock_(std::move(lock)) {
-    static PyObject* const acquire = intern("acquire");
-    call(lock_, acquire);
+  // Its two methods, looked up once.
+  Locked(const nb::object& acquire, nb::object release) : release_(std::move(release)) {
+    owned(PyObject_CallNoArgs(acquire.ptr()));
   }
   ~Locked() {
-    static PyObject* const release = intern("release");
-    PyObject* arguments[] = {lock_.ptr()};
-    PyObject* const done = PyObject_VectorcallMethod(release, arguments, 1, nullptr);
-    if (done == nullptr) PyErr_WriteUnraisable(lock_.ptr());
+    PyObject* const done = PyObject_CallNoArgs(release_.ptr());
+    if (done == nullptr) PyErr_WriteUnraisable(release_.ptr());
     Py_XDECREF(done);
   }
   Locked(const Locked&) = delete;
   Locked& operator=(const Locked&) = delete;
 
  private:
-  const nb::object lock_;
+  const nb::object release_;
 };
 
 }  // namespace distdbg

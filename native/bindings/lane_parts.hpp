@@ -13,7 +13,8 @@ struct LaneParts {
         checked(lane.attr("checked")),
         control(lane.attr("control")),
         op_class(lane.attr("op_class")),
-        order(lane.attr("order")),
+        acquire(lane.attr("order").attr("acquire")),
+        release(lane.attr("order").attr("release")),
         recorded(lane.attr("recorded")),
         seqs(lane.attr("seqs")),
         tapped(lane.attr("tapped")),
@@ -23,8 +24,9 @@ struct LaneParts {
         work_classes(groups.attr("work_classes")) {}
 
   int visit(visitproc visit, void* arg) const {
-    for (const nb::object* const each : {&checked, &control, &op_class, &order, &recorded, &seqs,
-                                         &tapped, &followed, &groups, &lane_ops, &work_classes})
+    for (const nb::object* const each :
+         {&checked, &control, &op_class, &acquire, &release, &recorded, &seqs, &tapped, &followed,
+          &groups, &lane_ops, &work_classes})
       Py_VISIT(each->ptr());
     return 0;
   }
@@ -33,7 +35,8 @@ struct LaneParts {
   nb::object checked;
   nb::object control;
   nb::object op_class;
-  nb::object order;
+  nb::object acquire;  // of the lock that keeps the ops in order
+  nb::object release;
   nb::object recorded;
   nb::object seqs;
   nb::object tapped;

@@ -80,7 +80,8 @@ class TappedMessages {
         parts_(control.parts()),
         engine_(std::move(engine)),
         checks_(std::move(checks)),
-        order_(std::move(order)),
+        acquire_(order.attr("acquire")),
+        release_(order.attr("release")),
         counts_(std::move(counts)),
         waits_(std::move(waits)),
         kind_(std::move(kind)),
@@ -95,7 +96,7 @@ class TappedMessages {
     if (!parts_ || !is_certain(look)) return nb::borrow(Py_NotImplemented);
     nb::object message;
     {
-      const Locked in_order(order_);
+      const Locked in_order(acquire_, release_);
       const std::uint64_t seq = count(look) + 1;
       std::optional<TappedOp> op =
           ops_.begin_message(nb::cast<Form&>(look.form), seq, look.tag, look.peer, flags);
@@ -267,7 +268,8 @@ class TappedMessages {
   std::shared_ptr<Parts> parts_;
   const nb::object engine_;
   const nb::object checks_;
-  const nb::object order_;
+  const nb::object acquire_;  // of the lock that keeps the ops in order
+  const nb::object release_;
   const nb::dict counts_;
   const nb::dict waits_;
   const nb::object kind_;

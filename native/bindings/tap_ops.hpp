@@ -84,7 +84,7 @@ class TappedEnd {
       return;
     }
     nb::cast<TappedOp&>(op_).end(0, -1);
-    set(owner_, tap_names().held, nb::none());
+    set(owner_, tap_names().held, nb::handle(Py_True));
     if (PySet_Discard(followed_.ptr(), owner_.ptr()) < 0) nb::raise_python_error();
   }
 
@@ -304,7 +304,7 @@ class TappedOps {
                 std::int64_t limit_ns, std::string_view comm, nb::handle start,
                 const nb::tuple& arguments, bool is_foreseen, Launched& launched) {
     const TapNames& n = tap_names();
-    const Locked in_order(common.order);
+    const Locked in_order(common.acquire, common.release);
     const std::uint64_t seq = nb::cast<std::uint64_t>(get(common.recorded, n.count)) + 1;
     const bool is_checked = !common.checked.is_none();
     bool is_detail = false;

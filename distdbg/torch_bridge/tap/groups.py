@@ -378,7 +378,8 @@ class TappedGroups:
                 continue  # who waits for a message does so in Python, and is looked after then
             elif work.is_completed():
                 # One that is followed ends by its future, one that is not by whoever waits for it.
-                if op.held is not None and op not in op.lane.tapped.followed:
+                is_known = op.held is None or op.held is True
+                if not is_known and op not in op.lane.tapped.followed:
                     op.held = None
                     op.op.ended()
             else:

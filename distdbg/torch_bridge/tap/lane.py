@@ -104,7 +104,7 @@ class LaneOp:
         self.op = op
         self.seq = seq
         self.work: Any = None
-        #: The Work of one that perhaps only C++ has, until its end is known.
+        #: The Work of one that perhaps only C++ has, until its end is known; True: it has ended well.
         self.held: Any = None
         #: As the long way has it, once its wait has lasted for a while.
         self.wide: InFlight | None = None
