@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "attributes.hpp"
+#include "fast_method.hpp"
 #include "known_calls.hpp"
 
 namespace distdbg {
@@ -228,6 +228,15 @@ class KnownCaller {
     return result;
   }
 
+  // Of an op that failed: nanobind makes an exception of Python of it.
+  PyObject* fail(std::exception_ptr error) {
+    failure_ = std::move(error);
+    static PyObject* const name = intern("raise_failure");
+    PyObject* arguments[] = {nb::find(*this).ptr()};
+    return PyObject_VectorcallMethod(name, arguments, 1, nullptr);
+  }
+  void raise_failure() { std::rethrow_exception(std::exchange(failure_, nullptr)); }
+
   // Tensors are of this type from now on.
   void meet_torch(nb::object type) { reader_.set_tensor(std::move(type)); }
   bool has_met_torch() const { return reader_.has_tensor(); }
@@ -286,6 +295,7 @@ class KnownCaller {
   nb::object run_;
   nb::object profiler_facts_;  // of runtime/recorder/torch_profiler.py
   ArrayReader reader_;
+  std::exception_ptr failure_;
 };
 
 }  // namespace
@@ -333,11 +343,15 @@ void bind_known_calls(nb::module_& module) {
       });
   nb::class_<KnownCaller>(module, "KnownCaller", "Carries out calls that are known.")
       .def(nb::init<nb::object, nb::object, nb::object, nb::object, nb::object>())
-      .def("collective", &KnownCaller::collective, nb::arg().none(), nb::arg().none(),
-           nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none(),
-           nb::arg().none())
-      .def("message", &KnownCaller::message, nb::arg().none(), nb::arg().none(), nb::arg().none(),
-           nb::arg().none(), nb::arg().none(), nb::arg().none(), nb::arg().none())
+      .def_prop_ro(
+          "collective",
+          [](nb::handle self) { return FastMethod<&KnownCaller::collective>::bind(self); },
+          nb::for_getter(
+              nb::sig("def collective(self, /) -> collections.abc.Callable[..., object]")))
+      .def_prop_ro(
+          "message", [](nb::handle self) { return FastMethod<&KnownCaller::message>::bind(self); },
+          nb::for_getter(nb::sig("def message(self, /) -> collections.abc.Callable[..., object]")))
+      .def("raise_failure", &KnownCaller::raise_failure)
       .def("meet_torch", &KnownCaller::meet_torch)
       .def_prop_ro("has_met_torch", &KnownCaller::has_met_torch)
       .def("add_torch_dtype", &KnownCaller::add_torch_dtype)

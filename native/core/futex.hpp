@@ -32,6 +32,15 @@ inline void futex_wake_all(std::atomic<std::uint32_t>& word) {
             nullptr, 0);
 }
 
+// Between a store and a load that another process makes the other way round: one of both sees the other's store.
+// ThreadSanitizer knows no fences; what these threads hand to each other is released and acquired beside it.
+#pragma GCC diagnostic push
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wtsan"
+#endif
+inline void full_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+#pragma GCC diagnostic pop
+
 inline void cpu_relax() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();

@@ -289,7 +289,7 @@ void PointToPoint::complete(const MessagePointer& message, std::exception_ptr er
         std::make_exception_ptr(group_.own_error(Fault::changed, Trouble{has_changed_buffer}, {}));
   end(message, std::move(error));
   if (message->is_async) std::erase(unfinished_async_, message);
-  ring(group_.segment().rank(group_.rank()));  // another thread may sleep on it
+  ring_locked(group_.segment().rank(group_.rank()));  // another thread may sleep on it
 }
 
 void PointToPoint::forget(const MessagePointer& message) {
@@ -318,7 +318,7 @@ void PointToPoint::fail_all(std::exception_ptr error) {
   }
   if (net_) notices_.tell_cause(*net_);
   group_.tell_hosts();
-  ring(group_.segment().rank(group_.rank()));
+  ring_locked(group_.segment().rank(group_.rank()));
 }
 
 }  // namespace distdbg

@@ -33,7 +33,6 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <list>
 #include <map>
 #include <memory>
@@ -75,7 +74,7 @@ struct Pieces {
   std::uint64_t allowed = 0;       // of a send: may be posted; of a recv: the sender was told so
   std::uint64_t id = 0;            // of the send
   bool is_answered = false;        // of a send
-  std::deque<bool> are_sent = {};  // of each piece on its way
+  std::list<bool> are_sent = {};   // of each piece on its way
 };
 
 struct Message : Op {

@@ -71,7 +71,7 @@ void PointToPoint::set_want(const MessagePointer& message, Want want) {
     wanted_.push_back(message);
     has_wanted_.notify_one();
   }
-  ring(group_.segment().rank(group_.rank()));  // its thread may sleep
+  ring_locked(group_.segment().rank(group_.rank()));  // its thread may sleep
 }
 
 // Asynchronous ones come to next_wanted once more, so that whoever serves them lets go of them.

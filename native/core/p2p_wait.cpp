@@ -72,6 +72,7 @@ void PointToPoint::sleep(const Message* message, std::int64_t timeout_ns) {
   if (!has_bridge()) return net_->wait(std::min(timeout_ns, mixed_slice_ns), has_work);
   std::atomic<std::uint32_t>& sleepers = group_.segment().rank(group_.rank()).bell_sleepers;
   sleepers.fetch_add(1, std::memory_order_seq_cst);
+  full_fence();
   struct Awake {
     std::atomic<std::uint32_t>& sleepers;
     ~Awake() { sleepers.fetch_sub(1, std::memory_order_seq_cst); }

@@ -81,7 +81,11 @@ void RingTransport::connect(std::uint32_t, const Wait&) {}  // whoever has the s
 void RingTransport::post(std::uint32_t peer, const Envelope& envelope, const Payload& payload,
                          bool* is_sent) {
   Peer& p = peers_[peer];
-  if (p.outbox.post(p.out, envelope, payload, is_sent)) ring(segment_.rank(peer));
+  if (!p.outbox.post(p.out, envelope, payload, is_sent)) return;
+  if (static_cast<int>(peer) == polled_)
+    is_polled_to_ring_ = true;
+  else
+    ring(segment_.rank(peer));
 }
 
 bool RingTransport::poll() {
@@ -89,8 +93,10 @@ bool RingTransport::poll() {
   for (const std::uint32_t r : ranks_) {
     Peer& p = peers_[r];
     if (p.is_lost) continue;
+    const Polled polled(*this, r);
     bool is_to_ring = p.inbox.read(p.in, r, receiver_);  // the peer may wait for room
     p.in.settle();
+    is_to_ring |= is_polled_to_ring_;
     if (!p.outbox.empty()) is_to_ring |= p.outbox.flush(p.out);
     if (is_to_ring) ring(segment_.rank(r));
     has_moved |= is_to_ring;
@@ -106,6 +112,7 @@ bool RingTransport::poll() {
 void RingTransport::wait(std::int64_t timeout_ns, Look has_work) {
   RankState& mine = segment_.rank(rank_);
   mine.bell_sleepers.fetch_add(1, std::memory_order_seq_cst);
+  full_fence();
   const std::uint32_t bell = mine.bell.load(std::memory_order_seq_cst);
   if (!has_work()) futex_wait(mine.bell, bell, timeout_ns);
   mine.bell_sleepers.fetch_sub(1, std::memory_order_seq_cst);

@@ -57,11 +57,23 @@ class RingTransport final : public Transport {
     bool is_lost = false;  // and the receiver knows
   };
 
+  // While the receiver takes what came from a peer: the answers it posts need no bell of their own.
+  struct Polled {
+    Polled(RingTransport& of, std::uint32_t peer) : transport(of) {
+      transport.polled_ = static_cast<int>(peer);
+      transport.is_polled_to_ring_ = false;
+    }
+    ~Polled() { transport.polled_ = -1; }
+    RingTransport& transport;
+  };
+
   Segment& segment_;
   const std::uint32_t rank_;
   const std::vector<std::uint32_t> ranks_;
   Receiver& receiver_;
   std::vector<Peer> peers_;  // by rank
+  int polled_ = -1;
+  bool is_polled_to_ring_ = false;
 };
 
 }  // namespace distdbg

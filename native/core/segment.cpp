@@ -51,11 +51,16 @@ std::byte* map(int fd, std::size_t nbytes) {
 }  // namespace
 
 void ring(RankState& theirs) {
-  // Pairs with the sleeper, which raises bell_sleepers and then looks at what may have come. As both are
-  // read-modify-writes of one word, either we see the sleeper, or it sees what we wrote.
-  if (theirs.bell_sleepers.fetch_add(0, std::memory_order_acq_rel) == 0) return;
-  theirs.bell.fetch_add(1, std::memory_order_seq_cst);
-  futex_wake_all(theirs.bell);
+  // Pairs with the sleeper, which raises bell_sleepers and then looks at what may have come: either we see the
+  // sleeper, or it sees what we wrote. Nothing is written here, so that the line stays in the caches of all ranks.
+  full_fence();
+  ring_locked(theirs);
+}
+
+void ring_locked(RankState& rank) {
+  if (rank.bell_sleepers.load(std::memory_order_relaxed) == 0) return;
+  rank.bell.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake_all(rank.bell);
 }
 
 Segment::Segment(std::byte* base, std::size_t nbytes, int fd)

@@ -85,6 +85,8 @@ struct RankState {
 
 // Wakes the rank if it sleeps until its bell is rung.
 void ring(RankState& theirs);
+// The same of this rank's other threads, by one that holds the lock under which they look before they sleep.
+void ring_locked(RankState& rank);
 
 // One block of a rank's input or output, as the rank itself addresses it.
 struct Block {
