@@ -1,4 +1,4 @@
-"""DDP trains the same model plain on gloo, watched at both levels, and on our backend.
+"""DDP and FSDP2 train the same model plain on gloo, watched at both levels, and on our backend.
 
 A watched job computes what it computes without us, to the last bit, on any number of ranks, and so does
 one on our backend, which adds up in gloo's order (test_reduction_order.py).
@@ -54,6 +54,28 @@ def train() -> list[float]:
     return found + [float(x) for one in model.parameters() for x in one.detach().flatten()]
 
 
+def train_sharded() -> list[float]:
+    """All parameters of a model under FSDP2, whose blocks do not divide by the number of ranks."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(37, 61), torch.nn.Tanh(), torch.nn.Linear(61, 37)]
+    model = torch.nn.Sequential(*layers)
+    mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+    for part in (layers[0], layers[2], model):
+        fully_shard(part, mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    chance = torch.Generator().manual_seed(100 + torch.distributed.get_rank())
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        inputs = torch.randn(8, 37, generator=chance)
+        (model(inputs) - inputs).square().mean().backward()
+        optimizer.step()
+    whole: list[Any] = [one.full_tensor().detach() for one in model.parameters()]
+    return [float(x) for one in whole for x in one.flatten()]
+
+
 def train_in_all_ways() -> dict[str, list[float]]:
     import torch.distributed as dist
 
@@ -74,7 +96,7 @@ def train_in_all_ways() -> dict[str, list[float]]:
         )
         is_watched = state["job"] is not None and bool(state["job"].tapped())
         assert is_watched == (way in ("info", "detail"))
-        found[way] = train()
+        found[way] = train() + train_sharded()
         dist.destroy_process_group()
     return found
 
