@@ -160,6 +160,34 @@ def test_they_have_where_ranks_do_not_read_each_others_arrays(
     assert found == [[]] * 3
 
 
+def in_shared_arrays() -> list[bool]:
+    """Whether a sum in arrays that all ranks have mapped is that of others, and was made where they are."""
+    import distdbg
+
+    begin("distdbg")
+    rank, count = torch.distributed.get_rank(), 300_001
+    shared = torch.from_numpy(distdbg.empty(count, dtype="float32"))
+    found = []
+    for seed in range(3):  # with the first op, ranks learn that there are shared arrays
+        plain = values(count, "float32", rank, seed)
+        shared.copy_(plain)
+        torch.distributed.all_reduce(plain)
+        before = distdbg.shared_arrays().ops
+        torch.distributed.all_reduce(shared)
+        went_in_place = distdbg.shared_arrays().ops > before
+        found += [torch.equal(shared, plain), went_in_place or seed == 0]
+    del shared
+    torch.distributed.destroy_process_group()
+    return found
+
+
+def test_they_have_where_ranks_write_to_each_others_arrays(
+    warm_python: WarmPython, tmp_path: Path, env: dict[str, str]
+) -> None:
+    found = run_warm_ranks(warm_python, tmp_path, in_shared_arrays, 3, env=env)
+    assert found == [[True] * 6] * 3
+
+
 # --------------------------------------------------------------------- the order of the ranks
 
 
