@@ -1,175 +1,17 @@
 #include "record_py.hpp"
 
-#include <dlfcn.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <optional>
 
 #include "event_reader.hpp"
 
 namespace distdbg {
-
-namespace {
-
-// Stacks are followed for so many frames, those of this package included.
-constexpr int most_frames = 24;
-constexpr std::size_t most_stacks = 16384;
-
-// Public functions of CPython that its stable ABI leaves out; looked up, so that one wheel serves all
-// versions. All have had these signatures since Python 3.11.
-struct FrameApi {
-  PyObject* (*back)(PyObject*);
-  PyObject* (*code)(PyObject*);
-  int (*last_instruction)(PyObject*);
-  int (*line)(PyObject*);
-};
-
-const FrameApi& frame_api() {
-  static const FrameApi api = [] {
-    FrameApi found{};
-    const auto look_up = [](auto& function, const char* name) {
-      void* symbol = ::dlsym(RTLD_DEFAULT, name);
-      std::memcpy(&function, &symbol, sizeof function);
-    };
-    look_up(found.back, "PyFrame_GetBack");
-    look_up(found.code, "PyFrame_GetCode");
-    look_up(found.last_instruction, "PyFrame_GetLasti");
-    look_up(found.line, "PyFrame_GetLineNumber");
-    return found;
-  }();
-  return api;
-}
-
-bool has_frame_api() {
-  const FrameApi& api = frame_api();
-  return api.back != nullptr && api.code != nullptr && api.last_instruction != nullptr &&
-         api.line != nullptr;
-}
-
-// sys._getframe(skip): goes down without making objects of the frames on the way.
-PyObject* frame_below(int skip) {
-  static PyObject* const get_frame = [] {
-    nb::object function = nb::module_::import_("sys").attr("_getframe");
-    return function.release().ptr();
-  }();
-  static PyObject* const numbers[] = {PyLong_FromLong(0), PyLong_FromLong(1), PyLong_FromLong(2),
-                                      PyLong_FromLong(3)};
-  PyObject* frame = PyObject_CallFunctionObjArgs(get_frame, numbers[skip], nullptr);
-  if (frame == nullptr) {  // a short stack
-    PyErr_Clear();
-    frame = PyObject_CallFunctionObjArgs(get_frame, numbers[0], nullptr);
-    if (frame == nullptr) PyErr_Clear();
-  }
-  return frame;
-}
-
-std::string text_of(PyObject* object, const char* attribute) {
-  PyObject* value = PyObject_GetAttrString(object, attribute);
-  std::string text;
-  if (value != nullptr) {
-    PyObject* bytes = PyUnicode_AsEncodedString(value, "utf-8", "backslashreplace");
-    char* data = nullptr;
-    Py_ssize_t length = 0;
-    if (bytes != nullptr && PyBytes_AsStringAndSize(bytes, &data, &length) == 0)
-      text.assign(data, static_cast<std::size_t>(length));
-    Py_XDECREF(bytes);
-    Py_DECREF(value);
-  }
-  PyErr_Clear();
-  return text;
-}
-
-}  // namespace
-
-CallSites::CallSites(Recorder& recorder) : recorder_(recorder) {
-  // Not __path__: of an editable install its first folder is that of the extension, without sources.
-  const nb::object file = nb::module_::import_("distdbg").attr("__file__");
-  const std::string path = nb::cast<std::string>(nb::str(file));
-  package_ = path.substr(0, path.rfind('/') + 1);
-}
-
-CallSites::~CallSites() { forget(); }
-
-void CallSites::forget() {
-  stacks_.clear();
-  for (PyObject* code : codes_) Py_DECREF(code);
-  codes_.clear();
-}
-
-// contextlib: what stands between a generator of ours and the `with` of the user.
-bool CallSites::is_ours(PyObject* code, bool is_below_user) {
-  const std::string file = text_of(code, "co_filename");
-  if (file.starts_with(package_) || file.starts_with("<frozen ")) return true;
-  if (!is_below_user) return false;
-  const auto is_below = [&](const std::string& folder) { return file.starts_with(folder); };
-  return file.ends_with("/contextlib.py") || std::ranges::any_of(skipped_, is_below);
-}
-
-void CallSites::skip_folder(std::string folder) {
-  if (std::ranges::find(skipped_, folder) == skipped_.end()) skipped_.push_back(std::move(folder));
-  forget();  // sites that were found without it
-}
-
-std::uint32_t CallSites::here(int skip) {
-  if (!has_frame_api()) return 0;
-  const FrameApi& api = frame_api();
-  PyObject* const top = frame_below(skip);
-  if (top == nullptr) return 0;
-  std::uint64_t key = 0;
-  PyObject* frame = top;
-  for (int depth = 0; frame != nullptr && depth < most_frames; ++depth) {
-    PyObject* code = api.code(frame);
-    key = (std::rotl(key, 23) ^ reinterpret_cast<std::uintptr_t>(code)) * 0x9E37'79B9'7F4A'7C15 +
-          static_cast<std::uint64_t>(api.last_instruction(frame));
-    Py_DECREF(code);  // the frame holds it
-    PyObject* back = api.back(frame);
-    if (frame != top) Py_DECREF(frame);
-    frame = back;
-  }
-  if (frame != top) Py_XDECREF(frame);
-  const auto found = stacks_.find(key);
-  const std::uint32_t site = found != stacks_.end() ? found->second : intern(top, key);
-  Py_DECREF(top);
-  return site;
-}
-
-std::uint32_t CallSites::intern(PyObject* top, std::uint64_t key) {
-  if (recorder_.is_forked()) return 0;
-  const FrameApi& api = frame_api();
-  if (stacks_.size() >= most_stacks) forget();
-  struct Place {
-    std::uint32_t file;
-    std::uint32_t function;
-    std::uint32_t line;
-  };
-  std::vector<Place> places;
-  PyObject* frame = Py_NewRef(top);
-  for (int depth = 0; frame != nullptr && depth < most_frames; ++depth) {
-    PyObject* code = api.code(frame);
-    if (!is_ours(code, places.empty())) {
-      const int line = api.line(frame);
-      places.push_back({recorder_.intern(text_of(code, "co_filename")),
-                        recorder_.intern(text_of(code, "co_qualname")),
-                        static_cast<std::uint32_t>(line > 0 ? line : 0)});
-    }
-    codes_.push_back(code);
-    PyObject* back = api.back(frame);
-    Py_DECREF(frame);
-    frame = back;
-  }
-  Py_XDECREF(frame);
-  std::uint32_t site = 0;
-  for (auto place = places.rbegin(); place != places.rend(); ++place)
-    site = recorder_.add_site(place->file, place->function, place->line, site);
-  stacks_.emplace(key, site);
-  return site;
-}
 
 void RecorderHandle::set_context_source(nb::object ask, nb::str module) {
   ask_context_ = ask.is_none() ? nb::object() : std::move(ask);
@@ -410,6 +252,7 @@ void bind_record(nb::module_& module) {
                      return std::string(self.recorder->string(self.recorder->comm()));
                    })
       // "train.py:88 (step)" of the caller outside this package, with the whole path.
+      .def_static("reads_frames", &CallSites::reads_frames)
       .def("call_site",
            [](RecorderHandle& self) { return self.recorder->site_words(self.sites->here(0)); })
       .def("site_words",

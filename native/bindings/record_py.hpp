@@ -1,4 +1,4 @@
-// A rank's record as Python and the other bindings see it: the writer, and the call sites of Python code.
+// A rank's record as Python and the other bindings see it.
 #pragma once
 
 #include <memory>
@@ -7,44 +7,10 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "call_sites.hpp"
 #include "record.hpp"
 
 namespace distdbg {
-
-// Where Python code is, as sites of one record. A stack that was seen before costs one look-up: it is
-// known by its code objects and the instructions they are at, which are all that is read of the frames.
-// Every call needs the GIL.
-class CallSites {
- public:
-  explicit CallSites(Recorder& recorder);
-  ~CallSites();
-  CallSites(const CallSites&) = delete;
-  CallSites& operator=(const CallSites&) = delete;
-
-  // The innermost frame outside this package, and its callers. `skip`: how many frames of this package
-  // are on top at least; one too few costs some time, one too many would lose the frame that is meant.
-  std::uint32_t here(int skip);
-
-  // Frames of files below `folder` are none of the user's while they are on top: those of a library that
-  // calls this package for him.
-  void skip_folder(std::string folder);
-
- private:
-  struct Frame {
-    PyObject* code;
-    int instruction;
-    int line;
-  };
-  std::uint32_t intern(PyObject* top, std::uint64_t key);
-  bool is_ours(PyObject* code, bool is_below_user);
-  void forget();
-
-  Recorder& recorder_;
-  std::unordered_map<std::uint64_t, std::uint32_t> stacks_;
-  std::vector<PyObject*> codes_;  // held, so that their addresses mean what they meant
-  std::string package_;
-  static inline std::vector<std::string> skipped_;  // of all records of the process; with the GIL
-};
 
 class RecorderHandle {
  public:
