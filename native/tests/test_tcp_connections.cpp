@@ -225,16 +225,19 @@ void test_a_look_at_one_peer_is_where_it_spoke_last() {
     peer.send(&envelope, sizeof envelope);
   };
   send(one, 1);
-  ranks.run_until([&] { return kept.size() == 1; });
-  send(other, 2);
+  send(other, 2);  // so that both connections are known
+  ranks.run_until([&] { return kept.size() == 2; });
   send(one, 3);
-  const std::int64_t end = now_ns() + 5'000 * ns_per_ms;
-  while (kept.size() == 1 && now_ns() < end) ranks.at(0).poll_peer(1);
-  for (int i = 0; i < 100; ++i) ranks.at(0).poll_peer(1);
-  CHECK(kept.size() == 2);
-  check_kept(kept[1], 1, 3, {});
   ranks.run_until([&] { return kept.size() == 3; });
-  check_kept(kept[2], 1, 2, {});
+  send(other, 4);
+  send(one, 5);
+  const std::int64_t end = now_ns() + 5'000 * ns_per_ms;
+  while (kept.size() == 3 && now_ns() < end) ranks.at(0).poll_peer(1);
+  for (int i = 0; i < 100; ++i) ranks.at(0).poll_peer(1);
+  CHECK(kept.size() == 4);
+  check_kept(kept[3], 1, 5, {});
+  ranks.run_until([&] { return kept.size() == 5; });
+  check_kept(kept[4], 1, 4, {});
 }
 
 // Nothing of a followed message stays behind when what follows it has left.
