@@ -88,26 +88,30 @@ class Patience {
   // Runs `ready` until it is true or patience is used up; returns the last answer.
   template <class Ready>
   bool stay_awake(Ready&& ready) const {
-    return stay(ready, spins_, [] { return true; });
+    return stay(ready, spins_, [] { return true; }, stranger_ns);
   }
 
   // The same for who knows where the ranks are that it waits for. While `is_core_needed` says that none of them
   // needs this core, keeping it for a moment saves two changes of process.
   template <class Ready, class IsCoreNeeded>
   bool stay_awake(Ready&& ready, IsCoreNeeded&& is_core_needed) const {
-    return stay(ready, spins_, is_core_needed);
+    return stay(ready, spins_, is_core_needed, stranger_ns);
   }
 
   // The same where each look is a system call: a rank that is waited for may need this very core, so that as
-  // many of them would cost it fifty microseconds each time.
+  // many of them would cost it fifty microseconds each time. And its turn takes as long as the kernel copies what
+  // it sends and receives.
   template <class Ready>
   bool stay_awake_by_calls(Ready&& ready) const {
-    return stay(ready, (spins_ + rounds_of_a_call - 1) / rounds_of_a_call, [] { return true; });
+    return stay(
+        ready, (spins_ + rounds_of_a_call - 1) / rounds_of_a_call, [] { return true; },
+        stranger_beside_calls_ns);
   }
 
  private:
   template <class Ready, class IsCoreNeeded>
-  bool stay(Ready&& ready, std::uint32_t spins, IsCoreNeeded&& is_core_needed) const {
+  bool stay(Ready&& ready, std::uint32_t spins, IsCoreNeeded&& is_core_needed,
+            std::int64_t least_of_stranger_ns) const {
     for (std::uint32_t i = 0; i < spins; ++i) {
       if (ready()) return true;
       cpu_relax();
@@ -124,7 +128,7 @@ class Patience {
       ::sched_yield();
       const std::int64_t before = now;
       now = now_ns();
-      if (now - before > stranger_ns) {
+      if (now - before > least_of_stranger_ns) {
         // That was no rank doing its part, but a stranger using up its time slice. Yielding to it again
         // costs as much again; a sleeper gets the core back when it is woken.
         rest_.begin(now);
@@ -139,6 +143,8 @@ class Patience {
   // Some microseconds, as long as a rank spins that has a core of its own.
   static constexpr std::uint32_t kept_spins = 100;
   static constexpr std::int64_t stranger_ns = 400'000;
+  // Four ranks on two cores that exchange 1 MiB have turns of half a millisecond.
+  static constexpr std::int64_t stranger_beside_calls_ns = 1'200'000;
   std::uint32_t spins_;    // rounds of cpu_relax
   std::int64_t yield_ns_;  // then sched_yield for this long
   mutable Rest rest_;

@@ -69,8 +69,14 @@ class Links final : private Receiver {
   // In an op that somebody does not come to: asks the other hosts who has called it, for a moment. The op
   // has failed then.
   void compare_calls();
-  // Notices that have come.
-  void look() { transport_->poll(); }
+  // Notices that have come: at the begin of an op, but not of each of many in turn. What came since the last look
+  // is found while this op waits.
+  void look() {
+    const std::int64_t now = now_ns();
+    if (now < next_look_ns_) return;
+    next_look_ns_ = now + look_interval_ns;
+    transport_->poll();
+  }
   void tell_cause();
   void tell_leave() { notices_.tell_leave(*transport_); }
 
@@ -89,6 +95,8 @@ class Links final : private Receiver {
   static constexpr std::uint32_t is_first_gate = 1, has_blocks = 2, is_early = 4;
   // While one peer is waited for, every so many-th look is at all: a notice of another may come first.
   static constexpr std::uint32_t looks_at_one = 16;
+  // A look is a system call for each connection, which ops of some tens of microseconds feel.
+  static constexpr std::int64_t look_interval_ns = ns_per_ms;
 
   // What this rank waits for; nothing else of that kind is taken.
   struct Wanted {
@@ -129,6 +137,7 @@ class Links final : private Receiver {
   Group& group_;
   Notices notices_;
   std::unique_ptr<Transport> transport_;
+  std::int64_t next_look_ns_ = 0;
   std::uint64_t crossings_ = 0;
   std::uint64_t gate_ = 0;  // of the crossing at hand, as this host counts gates
   Wanted wanted_;

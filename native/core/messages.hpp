@@ -1,6 +1,6 @@
 // Messages over an ordered stream of bytes, in each direction. A Stream moves what it can and says how much:
 //
-//   std::size_t write(const Piece* pieces, std::size_t count, bool is_followed)   from the first piece on
+//   std::size_t write(const Piece* pieces, std::size_t count)   from the first piece on, at most `most_pieces`
 //   std::size_t read(std::byte* into, std::size_t nbytes)       `into` may be nullptr: thrown away
 //
 // With sums, where a link may change what it carries, each message has one or two more fields:
@@ -12,6 +12,8 @@
 #include <array>
 #include <cstring>
 #include <deque>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "crc32c.hpp"
@@ -30,6 +32,10 @@ struct WrongSum {};
 
 // So much is summed at a time: it stays in the cache between the sum and the system call.
 constexpr std::uint64_t summed_part_nbytes = 512 * 1024;
+
+// What is written at a time: several messages that wait for one another leave together.
+constexpr std::size_t pieces_of_message = 4;
+constexpr std::size_t most_pieces = 8 * pieces_of_message;
 
 struct MessageHead {
   Envelope envelope;
@@ -52,27 +58,50 @@ class Outbox {
   bool post(Stream& stream, const Envelope& envelope, const Payload& payload, bool* is_sent) {
     Message made(envelope, payload, is_sent, with_sums_);
     const bool is_next = queue_.empty();
-    if (is_next && made.advance(stream)) {
-      ++sent_;
-      if (is_sent != nullptr) *is_sent = true;
+    if (is_next && !payload.is_followed && advance(made, stream)) {
+      note_sent(made);
       return true;
     }
-    Message& message = queue_.emplace_back(std::move(made));
-    if ((is_sent == nullptr || payload.is_copied) && payload.nbytes() > 0) message.keep();
-    return is_next && message.has_begun();
+    const bool has_begun = made.has_begun();
+    const bool is_kept = (is_sent == nullptr || payload.is_copied) && payload.nbytes() > 0;
+    queue_.push_back(std::move(made));
+    if (payload.is_followed) {
+      is_held_ |= is_next;
+    } else if (is_held_) {
+      const bool has_moved = flush(stream);
+      if (is_kept && !queue_.empty()) queue_.back().keep();
+      return has_moved;
+    }
+    if (is_kept) queue_.back().keep();
+    return has_begun;
   }
 
   bool flush(Stream& stream) {
+    is_held_ = false;
     bool has_moved = false;
     while (!queue_.empty()) {
-      Message& message = queue_.front();
-      const std::uint64_t before = message.moved();
-      const bool is_over = message.advance(stream);
-      has_moved |= message.moved() != before;
-      if (!is_over) break;
-      ++sent_;
-      if (message.is_sent != nullptr) *message.is_sent = true;
-      queue_.pop_front();
+      std::array<Piece, most_pieces> pieces;
+      std::array<std::uint64_t, most_pieces / pieces_of_message> offered;
+      std::size_t count = 0;
+      std::uint64_t total = 0;
+      for (Message& message : queue_) {
+        offered[count] = message.offer(&pieces[count * pieces_of_message]);
+        total += offered[count++];
+        if (count == offered.size() || !message.offers_all()) break;
+      }
+      const std::uint64_t written = stream.write(pieces.data(), count * pieces_of_message);
+      has_moved |= written != 0;
+      std::uint64_t left = written;
+      for (std::size_t i = 0; i < count; ++i) {
+        Message& message = queue_.front();
+        const std::uint64_t of_it = std::min(left, offered[i]);
+        message.move(of_it);
+        left -= of_it;
+        if (!message.has_left()) break;
+        note_sent(message);
+        queue_.pop_front();
+      }
+      if (written < total) break;
     }
     return has_moved;
   }
@@ -85,7 +114,10 @@ class Outbox {
     return true;
   }
 
-  void clear() { queue_.clear(); }
+  void clear() {
+    queue_.clear();
+    is_held_ = false;
+  }
 
  private:
   class Message {
@@ -97,7 +129,6 @@ class Outbox {
     }
     bool* is_sent;
 
-    std::uint64_t moved() const { return moved_; }
     bool has_begun() const { return moved_ != 0; }
     bool is_of(const std::byte* memory) const {
       return payload_.pieces[0].data == memory || payload_.pieces[1].data == memory;
@@ -110,37 +141,33 @@ class Outbox {
         if (piece.nbytes > 0) std::memcpy(at, piece.data, piece.nbytes);
         at += piece.nbytes;
       }
-      const bool is_followed = payload_.is_followed;
       payload_ = one_piece(copy_.data(), copy_.size());
-      payload_.is_followed = is_followed;
     }
 
-    // True once all of it has left.
-    bool advance(Stream& stream) {
+    // What is to leave next, and how many bytes that is.
+    std::uint64_t offer(Piece* pieces) {
       const std::uint64_t head_nbytes = sizeof(Envelope) + (with_sums_ ? sum_nbytes : 0);
-      for (;;) {
-        if (with_sums_ && moved_ >= head_nbytes + summed_) sum_more();
-        if (with_sums_ && summed_ == 0) sum_more();
-        const std::uint64_t ready = with_sums_ ? summed_ : nbytes_;
-        const bool has_tail = with_sums_ && nbytes_ != 0 && ready == nbytes_;
-        std::array<Piece, 4> pieces{
-            {{reinterpret_cast<std::byte*>(&head_), head_nbytes},
-             payload_.pieces[0],
-             payload_.pieces[1],
-             {reinterpret_cast<std::byte*>(&sum_), has_tail ? sum_nbytes : 0}}};
-        pieces[1].nbytes = std::min(pieces[1].nbytes, ready);
-        pieces[2].nbytes = std::min(pieces[2].nbytes, ready - pieces[1].nbytes);
-        const std::uint64_t left = skip(pieces, moved_);
-        const std::size_t n = stream.write(pieces.data(), pieces.size(), payload_.is_followed);
-        moved_ += n;
-        if (n < left) return false;
-        if (ready == nbytes_) return true;
-      }
+      if (with_sums_ && (summed_ == 0 || moved_ >= head_nbytes + summed_)) sum_more();
+      const std::uint64_t ready = with_sums_ ? summed_ : nbytes_;
+      pieces[0] = {reinterpret_cast<std::byte*>(&head_), head_nbytes};
+      pieces[1] = payload_.pieces[0];
+      pieces[2] = payload_.pieces[1];
+      pieces[3] = {reinterpret_cast<std::byte*>(&sum_), has_tail() ? sum_nbytes : 0};
+      pieces[1].nbytes = std::min(pieces[1].nbytes, ready);
+      pieces[2].nbytes = std::min(pieces[2].nbytes, ready - pieces[1].nbytes);
+      return skip({pieces, pieces_of_message}, moved_);
+    }
+    // Whether nothing is left of it behind what it offers.
+    bool offers_all() const { return !with_sums_ || summed_ == nbytes_; }
+    void move(std::uint64_t nbytes) { moved_ += nbytes; }
+    bool has_left() const {
+      return offers_all() && moved_ == sizeof(Envelope) + (with_sums_ ? sum_nbytes : 0) + nbytes_ +
+                                           (has_tail() ? sum_nbytes : 0);
     }
 
    private:
     // What is left of the pieces after so many bytes.
-    static std::uint64_t skip(std::array<Piece, 4>& pieces, std::uint64_t nbytes) {
+    static std::uint64_t skip(std::span<Piece> pieces, std::uint64_t nbytes) {
       std::uint64_t left = 0;
       for (Piece& piece : pieces) {
         const std::uint64_t n = std::min(nbytes, piece.nbytes);
@@ -151,6 +178,9 @@ class Outbox {
       }
       return left;
     }
+
+    // Whether its sum may leave.
+    bool has_tail() const { return with_sums_ && nbytes_ != 0 && summed_ == nbytes_; }
 
     void sum_more() {
       const std::uint64_t until = std::min(nbytes_, summed_ + summed_part_nbytes);
@@ -174,7 +204,26 @@ class Outbox {
     std::vector<std::byte> copy_;
   };
 
+  // True once all of it has left.
+  static bool advance(Message& message, Stream& stream) {
+    do {
+      std::array<Piece, pieces_of_message> pieces;
+      const std::uint64_t offered = message.offer(pieces.data());
+      const std::uint64_t written = stream.write(pieces.data(), pieces.size());
+      message.move(written);
+      if (written < offered) return false;
+    } while (!message.has_left());
+    return true;
+  }
+
+  void note_sent(const Message& message) {
+    ++sent_;
+    if (message.is_sent != nullptr) *message.is_sent = true;
+  }
+
   std::deque<Message> queue_;
+  // Nothing of the queue has been tried yet: it waits for the message that is to leave with it.
+  bool is_held_ = false;
   std::uint64_t sent_ = 0;
   bool with_sums_;
 };

@@ -15,7 +15,7 @@ constexpr std::uint64_t most_part_nbytes = 64 * 1024;
 
 }  // namespace
 
-std::size_t RingTransport::Stream::write(const Piece* pieces, std::size_t count, bool) {
+std::size_t RingTransport::Stream::write(const Piece* pieces, std::size_t count) {
   std::uint64_t total = 0;
   for (std::size_t i = 0; i < count; ++i) total += pieces[i].nbytes;
   const std::uint64_t part =

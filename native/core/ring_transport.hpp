@@ -34,7 +34,7 @@ class RingTransport final : public Transport {
    public:
     Stream() = default;
     Stream(Channel channel, const Tuning& tuning) : channel_(channel), tuning_(&tuning) {}
-    std::size_t write(const Piece* pieces, std::size_t count, bool);
+    std::size_t write(const Piece* pieces, std::size_t count);
     std::size_t read(std::byte* into, std::size_t nbytes);
     // Makes room for the writer where something was read.
     void settle();

@@ -7,13 +7,14 @@
 #include <cerrno>
 #include <cstring>
 
+#include "messages.hpp"
 #include "tcp_socket.hpp"
 
 namespace distdbg {
 
-std::size_t TcpStream::write(const Piece* pieces, std::size_t count, bool is_followed) {
+std::size_t TcpStream::write(const Piece* pieces, std::size_t count) {
   if (!can_write_) return 0;
-  std::array<iovec, 4> parts;
+  std::array<iovec, most_pieces> parts;
   msghdr message{};
   message.msg_iov = parts.data();
   for (std::size_t i = 0; i < count; ++i)
@@ -21,7 +22,7 @@ std::size_t TcpStream::write(const Piece* pieces, std::size_t count, bool is_fol
   if (message.msg_iovlen == 0) return 0;
   ssize_t n = 0;
   do {
-    n = ::sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT | (is_followed ? MSG_MORE : 0));
+    n = ::sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   } while (n < 0 && errno == EINTR);
   if (n >= 0) return static_cast<std::size_t>(n);
   if (errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM) {

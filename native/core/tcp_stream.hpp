@@ -22,7 +22,7 @@ class TcpStream {
     has_starved_ = false;
     taken_ = 0;
   }
-  std::size_t write(const Piece* pieces, std::size_t count, bool is_followed);
+  std::size_t write(const Piece* pieces, std::size_t count);
   std::size_t read(std::byte* into, std::size_t nbytes);
 
   // Whether the last round of reads was ended by the lack of data: nothing is in the buffer then.
@@ -41,7 +41,7 @@ class TcpStream {
   void end();
 
  private:
-  static constexpr std::size_t buffer_nbytes = 16 * 1024;
+  static constexpr std::size_t buffer_nbytes = 20 * 1024;
   // More of one read than this is worth a copy less.
   static constexpr std::size_t direct_nbytes = 2 * 1024;
   // So that one peer does not keep the others waiting.

@@ -127,7 +127,8 @@ void TcpTransport::post(std::uint32_t peer, const Envelope& envelope, const Payl
   if (!is_ours() || p.links.empty() || !p.links.front()->stream.can_write()) return;
   if (payload.nbytes() < split_nbytes || !post_in_shares(p, envelope, payload, is_sent))
     p.outbox.post(p.links.front()->stream, envelope, payload, is_sent);
-  if (!p.outbox.empty() || !p.splits.empty()) update_watch();
+  // What is followed waits for no room, but for the next.
+  if (!payload.is_followed && (!p.outbox.empty() || !p.splits.empty())) update_watch();
 }
 
 bool TcpTransport::read(std::uint32_t rank, Link& link, Receiver& into) {
@@ -147,13 +148,13 @@ bool TcpTransport::read(std::uint32_t rank, Link& link, Receiver& into) {
   return has_moved;
 }
 
-bool TcpTransport::move(std::uint32_t rank, Peer& peer) {
-  const bool has_moved = move_all(rank, peer);
+bool TcpTransport::move(std::uint32_t rank, Peer& peer, Reads reads) {
+  const bool has_moved = move_all(rank, peer, reads);
   if (has_moved) peer.ended_ns = 0;  // what its other connections carry comes slowly, but it comes
   return has_moved;
 }
 
-bool TcpTransport::move_all(std::uint32_t rank, Peer& peer) {
+bool TcpTransport::move_all(std::uint32_t rank, Peer& peer, Reads reads) {
   bool has_moved = false;
   JointReceiver whole(peer.joint, receiver_);
   for (const auto& link : peer.links) link->stream.begin_round();
@@ -161,7 +162,12 @@ bool TcpTransport::move_all(std::uint32_t rank, Peer& peer) {
   do {
     for (std::size_t i = 0; i < peer.links.size(); ++i) {
       Link& link = *peer.links[i];
-      has_moved |= read(rank, link, whole);
+      if (reads == Reads::where_it_spoke && peer.spoke_by != nullptr && peer.spoke_by != &link)
+        continue;
+      if (read(rank, link, whole)) {
+        has_moved = true;
+        peer.spoke_by = &link;
+      }
       link.is_blocked = !link.stream.has_starved();
     }
     if (!peer.joint.is_open()) break;
@@ -209,11 +215,12 @@ bool TcpTransport::poll() {
   return has_moved;
 }
 
-// Each look at a socket is a system call, most of which find nothing while a peer is at work.
+// Each look at a socket is a system call, most of which find nothing while a peer is at work. So of two connections
+// only the one is looked at by which the peer sends.
 bool TcpTransport::poll_peer(std::uint32_t peer) {
   if (!is_ours() || peers_[peer].links.empty() || arrivals_->has_any() || has_unsent())
     return poll();
-  if (!move(peer, peers_[peer])) return false;
+  if (!move(peer, peers_[peer], Reads::where_it_spoke)) return false;
   update_watch();
   wake_others();
   return true;
@@ -292,6 +299,7 @@ void TcpTransport::close() {
         lane->outbox.post(lane->link.stream, last_envelope(lane->outbox.sent()), {}, nullptr);
       lane->link.stream.end();
     }
+    p.spoke_by = nullptr;
     p.links.clear();
     p.lanes.clear();
     p.outbox.clear();
@@ -359,6 +367,7 @@ bool TcpTransport::lose_if_ended(std::uint32_t rank, Peer& peer) {
   if (!is_whole) peer.lost += " in the middle of a message";
   peer.outbox.clear();
   peer.splits.clear();
+  peer.spoke_by = nullptr;
   peer.links.clear();
   peer.lanes.clear();
   is_watch_stale_ = true;

@@ -84,6 +84,7 @@ class TcpTransport final : public Transport {
   };
   struct Peer {
     std::vector<std::unique_ptr<Link>> links;  // at most two; the first is the one to send by
+    const Link* spoke_by = nullptr;  // what came last came there; all that follows will too
     std::vector<std::unique_ptr<Lane>> lanes;  // in both directions
     Outbox<TcpStream> outbox;
     std::list<SplitMessage> splits;  // that leave
@@ -115,8 +116,9 @@ class TcpTransport final : public Transport {
     for (const auto& lane : peer.lanes)
       if (is_active(peer, *lane)) function(lane->link);
   }
-  bool move(std::uint32_t rank, Peer& peer);
-  bool move_all(std::uint32_t rank, Peer& peer);
+  enum class Reads { all_links, where_it_spoke };
+  bool move(std::uint32_t rank, Peer& peer, Reads reads = Reads::all_links);
+  bool move_all(std::uint32_t rank, Peer& peer, Reads reads);
   std::vector<std::uint32_t> ready_ranks();
   bool has_unsent() const;
   void look_for_silence();

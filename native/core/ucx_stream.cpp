@@ -22,7 +22,7 @@ std::string UcxStream::why() const {
                                                                              : std::string();
 }
 
-std::size_t UcxStream::write(const Piece* pieces, std::size_t count, bool) {
+std::size_t UcxStream::write(const Piece* pieces, std::size_t count) {
   if (end_ == nullptr || end_->has_failed.load(std::memory_order_acquire)) return 0;
   std::uint64_t total = 0;
   for (std::size_t i = 0; i < count; ++i) total += pieces[i].nbytes;

@@ -26,7 +26,7 @@ class UcxStream {
   void open(UcxEngine& engine, const std::string& address, const TcpWay& way, bool is_here);
   bool is_open() const { return engine_ != nullptr; }
 
-  std::size_t write(const Piece* pieces, std::size_t count, bool);
+  std::size_t write(const Piece* pieces, std::size_t count);
   std::size_t read(std::byte* into, std::size_t nbytes);
 
   void add(const UcxPart& part) { unread_.push_back(part); }

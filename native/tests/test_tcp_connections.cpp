@@ -213,6 +213,33 @@ void test_a_look_at_one_peer_leaves_the_others_for_later() {
   CHECK(are_sent[2]);
 }
 
+// Who has spoken by one of two connections goes on there, so a look at it is one system call; all of them are
+// looked at by poll().
+void test_a_look_at_one_peer_is_where_it_spoke_last() {
+  TcpRanks ranks(2, false);
+  const RawPeer one(ranks);
+  const RawPeer other(ranks);
+  auto& kept = ranks.keeper(0).kept;
+  const auto send = [](const RawPeer& peer, std::uint64_t tag) {
+    const Envelope envelope = envelope_of(0, tag);
+    peer.send(&envelope, sizeof envelope);
+  };
+  send(one, 1);
+  send(other, 2);  // so that both connections are known
+  ranks.run_until([&] { return kept.size() == 2; });
+  send(one, 3);
+  ranks.run_until([&] { return kept.size() == 3; });
+  send(other, 4);
+  send(one, 5);
+  const std::int64_t end = now_ns() + 5'000 * ns_per_ms;
+  while (kept.size() == 3 && now_ns() < end) ranks.at(0).poll_peer(1);
+  for (int i = 0; i < 100; ++i) ranks.at(0).poll_peer(1);
+  CHECK(kept.size() == 4);
+  check_kept(kept[3], 1, 5, {});
+  ranks.run_until([&] { return kept.size() == 5; });
+  check_kept(kept[4], 1, 4, {});
+}
+
 // Nothing of a followed message stays behind when what follows it has left.
 void test_a_followed_message_leaves_with_the_next() {
   TcpRanks ranks(2);
@@ -248,6 +275,7 @@ int main() {
   test_who_cannot_be_reached_is_told_with_both_ends();
   test_nothing_is_paced_within_a_machine();
   test_a_look_at_one_peer_leaves_the_others_for_later();
+  test_a_look_at_one_peer_is_where_it_spoke_last();
   test_a_followed_message_leaves_with_the_next();
   return 0;
 }

@@ -421,7 +421,7 @@ struct Bytes {
 // What an outbox sends.
 struct Sent {
   std::string bytes;
-  std::size_t write(const Piece* pieces, std::size_t count, bool) {
+  std::size_t write(const Piece* pieces, std::size_t count) {
     const std::size_t before = bytes.size();
     for (std::size_t i = 0; i < count; ++i)
       bytes.append(reinterpret_cast<const char*>(pieces[i].data), pieces[i].nbytes);

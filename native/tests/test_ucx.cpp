@@ -115,10 +115,10 @@ void test_strangers_are_not_heard() {
   const Envelope envelope = envelope_of(0, 99);
   const Piece piece{reinterpret_cast<std::byte*>(const_cast<Envelope*>(&envelope)),
                     sizeof envelope};
-  CHECK(stream.write(&piece, 1, false) == sizeof envelope);
+  CHECK(stream.write(&piece, 1) == sizeof envelope);
   const auto bytes = pattern(200'000, 1);  // which would have to be fetched
   const Piece large{const_cast<std::byte*>(bytes.data()), bytes.size()};
-  CHECK(stream.write(&large, 1, false) == bytes.size());
+  CHECK(stream.write(&large, 1) == bytes.size());
   ranks.run_until([&] { return ranks.engines[1]->refused() >= 2; });
   post(ranks.at(0), 1, pattern(10, 1), 7, nullptr);
   ranks.run_until([&] { return ranks.keeper(1).kept.size() == 1; });

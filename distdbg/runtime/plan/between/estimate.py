@@ -120,7 +120,7 @@ _FORMULAS: dict[tuple[Kind, str], Formula] = {
         c.k * c.round_s + c.others * c.m * c.beta_s + 2 * c.m * c.link.copy_byte_s
     ),
     (Kind.REDUCE_SCATTER, "pairwise"): lambda c: (
-        c.round_s + 2 * c.hosts * c.link.message_s + c.others * c.m * c.beta_s + c.fold_s()
+        c.round_s + 2 * (c.hosts - 2) * c.link.message_s + c.others * c.m * c.beta_s + c.fold_s()
     ),
     (Kind.REDUCE_SCATTER, "ring"): lambda c: (
         (c.hosts - 1) * c.round_s + c.others * c.m * c.beta_s + c.fold_s()
