@@ -39,8 +39,11 @@ class ReleaseGil {
 inline std::string to_utf8(const nb::str& text) {
   const nb::object bytes =
       nb::steal(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace"));
-  if (!bytes.is_valid()) throw nb::python_error();
-  return {PyBytes_AS_STRING(bytes.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.ptr()))};
+  char* data = nullptr;
+  Py_ssize_t length = 0;
+  if (!bytes.is_valid() || PyBytes_AsStringAndSize(bytes.ptr(), &data, &length) != 0)
+    throw nb::python_error();
+  return {data, static_cast<std::size_t>(length)};
 }
 
 void bind_errors(nb::module_& module);
