@@ -88,7 +88,7 @@ class ReducerOp {
   // Invalid: nothing has begun.
   nb::object expected(nb::handle tensors, nb::handle options) const {
     const Names& n = names();
-    if (!is_armed() || !PyList_CheckExact(tensors.ptr()) || PyList_GET_SIZE(tensors.ptr()) != 1)
+    if (!is_armed() || !PyList_CheckExact(tensors.ptr()) || PyList_Size(tensors.ptr()) != 1)
       return {};
     const nb::handle lane = PyDict_GetItemWithError(lanes_.ptr(), theirs_.ptr());
     if (!lane.is_valid()) {
@@ -96,7 +96,7 @@ class ReducerOp {
       return {};
     }
     if (keys_.are_traced()) return {};
-    const nb::handle tensor = PyList_GET_ITEM(tensors.ptr(), 0);
+    const nb::handle tensor = PyList_GetItem(tensors.ptr(), 0);
     const nb::object bucket = get(model, n.expects);
     if (bucket.is_none()) return {};
     nb::object known_object = get(bucket, n.known);
@@ -113,15 +113,15 @@ class ReducerOp {
   }
 
   bool is_armed() const {
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(armed_.ptr()); ++i)
-      if (PyList_GET_ITEM(armed_.ptr(), i) == model.ptr()) return true;
+    for (Py_ssize_t i = 0; i < PyList_Size(armed_.ptr()); ++i)
+      if (PyList_GetItem(armed_.ptr(), i) == model.ptr()) return true;
     return false;
   }
 
   nb::object launch(KnownBucket& known, nb::handle tensors, nb::handle options) const {
     // The buckets of several models may follow each other in another order than before.
     const bool is_foreseen =
-        known.was_started && !known.is_first && PyList_GET_SIZE(armed_.ptr()) == 1;
+        known.was_started && !known.is_first && PyList_Size(armed_.ptr()) == 1;
     const auto begin = [&](nb::handle start, const nb::tuple& arguments) {
       return known.ops.launch(known.lane, known.look, true, -1, false, known.comm, start, arguments,
                               is_foreseen);
@@ -136,7 +136,7 @@ class ReducerOp {
   bool is_shown() const {
     static PyObject* const is_enabled = intern("_is_profiler_enabled");
     return PyDict_GetItem(profiler_.ptr(), is_enabled) != Py_False ||
-           PyList_GET_SIZE(observers_.ptr()) != 0;
+           PyList_Size(observers_.ptr()) != 0;
   }
 
   const nb::object theirs_;
