@@ -53,7 +53,7 @@ class Foreign:
     def enter(self, frame: FrameType) -> bool:
         """Open it; whether it has armed `debugger`, which stops for the first time with `stop`."""
         code = _call_at(frame, self._enter)
-        with self._failing():
+        with self._failing(), _stops_at_lines():
             _, tracer, _ = eval(code, frame.f_globals, frame.f_locals)
         armed = getattr(tracer, "__self__", None)
         if not isinstance(armed, bdb.Bdb):
@@ -141,6 +141,20 @@ class Foreign:
                 return at
             last, at = at, at.f_back
         return last
+
+
+@contextmanager
+def _stops_at_lines() -> Iterator[None]:
+    """Since Python 3.13 bdb's set_trace stops at the next instruction, which would be one of ours."""
+    usual = vars(bdb.Bdb).get("set_stepinstr")
+    if usual is None:
+        yield
+        return
+    bdb.Bdb.set_stepinstr = bdb.Bdb.set_step  # type: ignore[attr-defined]  # typeshed has it since 3.13
+    try:
+        yield
+    finally:
+        bdb.Bdb.set_stepinstr = usual  # type: ignore[attr-defined]  # as above
 
 
 def _find(name: str) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
