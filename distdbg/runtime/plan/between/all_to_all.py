@@ -92,9 +92,8 @@ def short_nbytes(position: LanePosition) -> int:
     if not position.is_alone or size < 2:
         return 0
     gain_s = link.latency_s + 2 * link.message_s
-    if (
-        size > 2
-    ):  # messages go with the gate as well: no round is saved, but one to every second peer or so
+    if size > 2:
+        # Messages go with the gate as well: no round is saved, but one message to about every second peer.
         gain_s = min(gain_s, 2 * (size - 2) * link.message_s)
     copies_s = 2 * (size - 1) * link.slot_copy_byte_s
     others_s = (size - 1) * (size - 2) * link.byte_s
