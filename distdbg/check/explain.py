@@ -375,6 +375,8 @@ def _hint(
         return "use the same reduce op on all ranks"
     if "factor" in differing:
         return "use one factor on all ranks; to weigh ranks, multiply each one's array and reduce with SUM"
+    if "sums" in differing:
+        return "use one function of one library on all ranks, and DISTDBG_TORCH_SUMS alike on all"
     if "root" in differing:
         return f"see where src or dst comes from{where}: all ranks must name the same global rank"
     if "dst" in differing:

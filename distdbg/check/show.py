@@ -32,6 +32,12 @@ ASPECTS = (
     "gather_dim",
 )
 _SIZES = ("shape", "counts")
+#: By the fact `sums` of check/signature.py.
+_SUMS = {
+    None: "sums in the order of the ranks",
+    "as gloo": "sums in gloo's order",
+    "as gloo, block as one": "sums in gloo's order with the block as one array",
+}
 _HEAD = 8
 _LONGEST_CONTENT = 60
 
@@ -77,9 +83,7 @@ def show_side(facts: Facts, differing: Sequence[str], others: Sequence[Facts]) -
     elif "factor" in differing:
         parts.append(f"factor {facts.get('factor', 'none')}")
     if "sums" in differing:
-        parts.append(
-            "sums in gloo's order" if "sums" in facts else "sums in the order of the ranks"
-        )
+        parts.append(_SUMS[facts.get("sums")])
     if "root" in differing:
         parts.append(f"root {facts.get('root', 'none')}")
     if "dst" in differing:
