@@ -254,6 +254,35 @@ def test_ranks_that_are_told_different_orders_are_told_so(
         ]
 
 
+def misspell() -> list[str]:
+    """What is said of an order that there is none; then of a sum, in a group made after it was corrected."""
+    from distdbg.errors import ConfigError
+
+    os.environ["DISTDBG_TORCH_SUMS"] = "glo"
+    said = []
+    try:
+        begin("distdbg")
+    except ConfigError as error:
+        said.append(str(error).splitlines()[0])
+    os.environ["DISTDBG_TORCH_SUMS"] = "gloo"
+    os.environ["TORCH_FILE"] += "-corrected"
+    begin("distdbg")
+    x = torch.ones(2)
+    torch.distributed.all_reduce(x)
+    torch.distributed.destroy_process_group()
+    return [*said, str(x.tolist())]
+
+
+def test_an_order_that_there_is_none_leaves_no_group_behind(
+    warm_python: WarmPython, tmp_path: Path, env: dict[str, str]
+) -> None:
+    for said in run_warm_ranks(warm_python, tmp_path, misspell, 2, env=env):
+        assert said == [
+            "the variable DISTDBG_TORCH_SUMS='glo' is not valid; expected one of gloo, ranks",
+            "[2.0, 2.0]",
+        ]
+
+
 def as_one_and_one_by_one() -> list[Any]:
     """Whether blocks of the same arrays have their own sums; then what ranks are told that mix them."""
     from distdbg.errors import MismatchError
