@@ -247,7 +247,7 @@ def test_ranks_that_are_told_different_orders_are_told_so(
     for said in run_warm_ranks(warm_python, tmp_path, differ, 3, env=env):
         assert said == [
             "all_reduce #1 on group 'world' differs between ranks: sums in gloo's order on ranks 0,2, "
-            "sums in the order of the ranks on rank 1",
+            "sums in rank order on rank 1",
             "  hint: use one function of one library on all ranks, and DISTDBG_TORCH_SUMS alike on all",
             "[2.0, 2.0, 2.0] [2.0, 2.0, 2.0]",
             "[3, 3, 3] [3, 3, 3]",
@@ -325,6 +325,6 @@ def test_blocks_added_up_as_one_array_are_told_from_blocks_that_are_not(
     found = run_warm_ranks(warm_python, tmp_path, as_one_and_one_by_one, 3, env=env)
     said = (
         "all_reduce #12 on group 'world' differs between ranks: sums in gloo's order on ranks 0,2, "
-        "sums in gloo's order with the block as one array on rank 1"
+        "sums of the whole block in gloo's order on rank 1"
     )
     assert found == [[True, True, True, True, said]] * 3
