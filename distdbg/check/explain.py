@@ -18,7 +18,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distdbg.check.short_batch import is_short_batch, other_array_hint, size_hint
-from distdbg.check.show import called, differing_aspects, show_block, show_contents, show_side
+from distdbg.check.show import (
+    SUMS_HINT,
+    called,
+    differing_aspects,
+    show_block,
+    show_contents,
+    show_side,
+)
 from distdbg.errors import MismatchError, format_ranks
 from distdbg.ops.call import HAS_JOINED, Variant
 from distdbg.ops.sites import UNKNOWN, shorten
@@ -375,6 +382,8 @@ def _hint(
         return "use the same reduce op on all ranks"
     if "factor" in differing:
         return "use one factor on all ranks; to weigh ranks, multiply each one's array and reduce with SUM"
+    if "sums" in differing:
+        return SUMS_HINT
     if "root" in differing:
         return f"see where src or dst comes from{where}: all ranks must name the same global rank"
     if "dst" in differing:

@@ -32,6 +32,14 @@ ASPECTS = (
     "gather_dim",
 )
 _SIZES = ("shape", "counts")
+#: By the fact `sums` of check/signature.py.
+_SUMS = {
+    "": "sums in rank order",
+    "as gloo": "sums in gloo's order",
+    "as gloo, block as one": "sums of the whole block in gloo's order",
+}
+#: What to do where they differ.
+SUMS_HINT = "use one function of one library on all ranks, and DISTDBG_TORCH_SUMS alike on all"
 _HEAD = 8
 _LONGEST_CONTENT = 60
 
@@ -43,6 +51,11 @@ def differing_aspects(all_facts: Sequence[Facts]) -> list[str]:
         for aspect in ASPECTS
         if any(facts.get(aspect) != all_facts[0].get(aspect) for facts in all_facts)
     ]
+
+
+def show_sums(sums: str) -> str:
+    """In which order ranks are added up, by the fact of that name; '': in their own."""
+    return _SUMS.get(sums, f"sums {sums}")
 
 
 def called(facts: Facts) -> str:
@@ -77,9 +90,7 @@ def show_side(facts: Facts, differing: Sequence[str], others: Sequence[Facts]) -
     elif "factor" in differing:
         parts.append(f"factor {facts.get('factor', 'none')}")
     if "sums" in differing:
-        parts.append(
-            "sums in gloo's order" if "sums" in facts else "sums in the order of the ranks"
-        )
+        parts.append(show_sums(facts.get("sums", "")))
     if "root" in differing:
         parts.append(f"root {facts.get('root', 'none')}")
     if "dst" in differing:

@@ -16,7 +16,7 @@ gate. Compared are:
                   the output's shape one after the other (then list and array forms mix)
     op            PREMUL_SUM is no SUM
     factor        of PREMUL_SUM, as Python writes it
-    sums          as gloo, where all ranks are to add up in its order
+    sums          as gloo, where all ranks are to add up in its order; or with the block as one array
     root          where there is one
     dst, gather_dim   of functional collectives, which no array shows
 
@@ -64,7 +64,7 @@ def signature(
     if call.op is not None:
         facts["op"] = "PREMUL_SUM" if variant is Variant.PREMUL_SUM else call.op.op.name
     if call.adds_as_gloo(dtype):
-        facts["sums"] = "as gloo"
+        facts["sums"] = "as gloo" if call.ring is None else "as gloo, block as one"
     if call.root >= 0:
         facts["root"] = call.root
     if kind is Kind.ALL_GATHER:

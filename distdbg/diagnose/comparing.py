@@ -57,6 +57,8 @@ class Comparer:
             return found
         # Fingerprints say more than what is illegal for certain: the shape, the contents of a block.
         one_form, other_form = (self.session.forms[at] for at in forms)
+        if one_form.sums != other_form.sums:
+            return ("sums",)
         return ("call",) if one_form.inputs == other_form.inputs else ("shape",)
 
     def _compare_forms(self, key: tuple[int, int, str, str]) -> tuple[str, ...]:

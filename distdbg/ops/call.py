@@ -72,6 +72,8 @@ class Variant(IntEnum):
     JOIN_COUNT = 7
     #: A reduction in the order in which gloo adds up (runtime/plan/gloo_order.py).
     GLOO_ORDER = 8
+    #: The same of an all_reduce whose array shares one ring with the others of its block: see `Call.ring`.
+    GLOO_RING = 9
 
     @property
     def is_another_function(self) -> bool:
@@ -84,7 +86,8 @@ class Variant(IntEnum):
         return self.name.lower()
 
 
-_SAME_FUNCTION = frozenset({Variant.PLAIN, Variant.PREMUL_SUM, Variant.GLOO_ORDER})
+_GLOO = frozenset({Variant.GLOO_ORDER, Variant.GLOO_RING})
+_SAME_FUNCTION = _GLOO | {Variant.PLAIN, Variant.PREMUL_SUM}
 
 #: The reductions that are rounded after each value, so that their order shows.
 _ROUNDED = frozenset({RedOpType.SUM, RedOpType.AVG, RedOpType.PRODUCT})
@@ -111,10 +114,6 @@ MAX_WORDS = (1 << (63 - WORDS_SHIFT)) - 1
 #: Set by a rank that counts in Join after its last batch.
 HAS_JOINED = "has joined"
 
-#: In `agreed` of an all_reduce in gloo's order that shares its ring with others: at which byte of it the
-#: array begins, and how many the ring has.
-PART_OF_RING = "part of ring"
-
 ANY_SOURCE = -1
 
 
@@ -133,6 +132,7 @@ class Call:
         "outputs",
         "part",
         "peer",
+        "ring",
         "root",
         "side",
         "tag",
@@ -176,6 +176,9 @@ class Call:
         self.side: object = None
         #: Facts beside the arrays that all ranks must have alike: {"gather_dim": 1}.
         self.agreed: Mapping[str, Any] | None = None
+        #: Of GLOO_RING: at which byte of the ring the array begins, and how many bytes the ring has. The
+        #: block, which ranks compare, says as much.
+        self.ring: tuple[int, int] | None = None
 
     @property
     def variant(self) -> Variant:
@@ -185,7 +188,7 @@ class Call:
 
     def adds_as_gloo(self, dtype: int) -> bool:
         """Whether it is to reduce arrays of that dtype in gloo's order, and another one would show."""
-        if self.variant is not Variant.GLOO_ORDER or self.op is None or dtype < 0:
+        if self.variant not in _GLOO or self.op is None or dtype < 0:
             return False
         of = Dtype(dtype)
         return self.op.op in _ROUNDED and (of.is_floating or of.is_complex)

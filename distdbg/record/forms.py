@@ -5,10 +5,10 @@ A form is written once and used by each op of that shape. What is absent, empty 
     {"name": "all_gather_into_tensor", "kind": "all_gather", "dtype": "float32", "device": "cpu",
      "inputs": [[4]], "outputs": [[16]], "nbytes": 64}
 
-`root` is a global rank; `part` is [1, 3] for the second of three calls of a coalesced block; `members`
-are whom a group takes that is being made, as ranges [start, stop, step]. A list
-that does not fit keeps its head, its length and a hash of the whole, by which two ranks compare all
-of it; `cut` says that something is missing:
+`root` is a global rank; `part` is [1, 3] for the second of three calls of a coalesced block; `sums` says in
+which order the ranks are added up, where it is not their own; `members` are whom a group takes that is being
+made, as ranges [start, stop, step]. A list that does not fit keeps its head, its length and a hash of the
+whole, by which two ranks compare all of it; `cut` says that something is missing:
 
     {"kind": "all_gather", "outputs": {"head": [[4], [4]], "count": 500, "hash": "..."}, "cut": true}
 """
@@ -28,7 +28,7 @@ MAX_FORM_NBYTES: Final = int(FORM["text"].code.removesuffix("s"))
 #: How much of each list, then of each word, is kept; the first that fits is taken.
 _HEADS: Final = (64, 32, 16, 8, 4, 2, 1, 0)
 _WORDS: Final = (64, 32, 16, 8)
-_WORD_KEYS: Final = ("name", "kind", "dtype", "device", "op")
+_WORD_KEYS: Final = ("name", "kind", "dtype", "device", "op", "sums")
 _LIST_KEYS: Final = ("inputs", "outputs", "input_splits", "output_splits", "members")
 
 Shape = tuple[int, ...]
@@ -54,6 +54,7 @@ class Form:
     dtype: str = ""
     device: str = ""
     op: str = ""
+    sums: str = ""
     root: int | None = None
     inputs: Listing[Shape] = Listing()
     outputs: Listing[Shape] = Listing()
@@ -73,6 +74,7 @@ def write_form(
     dtype: str = "",
     device: str = "",
     op: str = "",
+    sums: str = "",
     root: int | None = None,
     inputs: Iterable[Sequence[int]] = (),
     outputs: Iterable[Sequence[int]] = (),
@@ -89,6 +91,7 @@ def write_form(
         "dtype": dtype,
         "device": device,
         "op": op,
+        "sums": sums,
         "root": root,
         "inputs": [list(shape) for shape in inputs],
         "outputs": [list(shape) for shape in outputs],

@@ -226,13 +226,17 @@ def differ() -> list[str]:
     os.environ["DISTDBG_TORCH_SUMS"] = "ranks" if rank == 1 else "gloo"
     begin("distdbg")
     said = []
+    options = torch.distributed.AllreduceCoalescedOptions()
     for dtype, op in (("float32", "SUM"), ("float32", "MAX"), ("int64", "SUM")):
-        x = torch.full((3,), rank, dtype=getattr(torch, dtype))
+        x, y = (torch.full((3,), rank, dtype=getattr(torch, dtype)) for _ in range(2))
+        options.reduceOp = getattr(torch.distributed.ReduceOp, op)
         try:
-            torch.distributed.all_reduce(x, op=getattr(torch.distributed.ReduceOp, op))
-            said.append(str(x.tolist()))
+            torch.distributed.all_reduce(x, op=options.reduceOp)
+            torch.distributed.group.WORLD.allreduce_coalesced([y, y.clone()], options).wait()
+            said.append(f"{x.tolist()} {y.tolist()}")
         except MismatchError as error:
-            said.append(str(error).splitlines()[0])
+            lines = str(error).splitlines()
+            said += [lines[0], lines[-1]]
     torch.distributed.destroy_process_group()
     return said
 
@@ -243,7 +247,84 @@ def test_ranks_that_are_told_different_orders_are_told_so(
     for said in run_warm_ranks(warm_python, tmp_path, differ, 3, env=env):
         assert said == [
             "all_reduce #1 on group 'world' differs between ranks: sums in gloo's order on ranks 0,2, "
-            "sums in the order of the ranks on rank 1",
-            "[2.0, 2.0, 2.0]",
-            "[3, 3, 3]",
+            "sums in rank order on rank 1",
+            "  hint: use one function of one library on all ranks, and DISTDBG_TORCH_SUMS alike on all",
+            "[2.0, 2.0, 2.0] [2.0, 2.0, 2.0]",
+            "[3, 3, 3] [3, 3, 3]",
         ]
+
+
+def misspell() -> list[str]:
+    """What is said of an order that there is none; then of a sum, in a group made after it was corrected."""
+    from distdbg.errors import ConfigError
+
+    os.environ["DISTDBG_TORCH_SUMS"] = "glo"
+    said = []
+    try:
+        begin("distdbg")
+    except ConfigError as error:
+        said.append(str(error).splitlines()[0])
+    os.environ["DISTDBG_TORCH_SUMS"] = "gloo"
+    os.environ["TORCH_FILE"] += "-corrected"
+    begin("distdbg")
+    x = torch.ones(2)
+    torch.distributed.all_reduce(x)
+    torch.distributed.destroy_process_group()
+    return [*said, str(x.tolist())]
+
+
+def test_an_order_that_there_is_none_leaves_no_group_behind(
+    warm_python: WarmPython, tmp_path: Path, env: dict[str, str]
+) -> None:
+    for said in run_warm_ranks(warm_python, tmp_path, misspell, 2, env=env):
+        assert said == [
+            "the variable DISTDBG_TORCH_SUMS='glo' is not valid; expected one of gloo, ranks",
+            "[2.0, 2.0]",
+        ]
+
+
+def as_one_and_one_by_one() -> list[Any]:
+    """Whether blocks of the same arrays have their own sums; then what ranks are told that mix them."""
+    from distdbg.errors import MismatchError
+
+    begin("distdbg")
+    rank, world = torch.distributed.get_rank(), torch.distributed.group.WORLD
+    one_by_one = [values(count, "float32", rank, 0) for count in (1000, 700)]
+    as_one = torch.cat(one_by_one)
+    for x in (*one_by_one, as_one):
+        torch.distributed.all_reduce(x)
+
+    def add(is_one: bool) -> list[Any]:
+        arrays = [values(count, "float32", rank, 0) for count in (1000, 700)]
+        if is_one:
+            options = torch.distributed.AllreduceCoalescedOptions()
+            world.allreduce_coalesced(arrays, options).wait()
+        else:
+            world._start_coalescing(torch.device("cpu"))
+            for x in arrays:
+                world.allreduce([x], torch.distributed.AllreduceOptions())
+            world._end_coalescing(torch.device("cpu")).wait()
+        return arrays
+
+    right = []
+    for is_one in (False, True, False, True):
+        expected = as_one if is_one else torch.cat(one_by_one)
+        right.append(torch.equal(torch.cat(add(is_one)), expected))
+    said = "nothing"
+    try:
+        add(rank == 1)
+    except MismatchError as error:
+        said = str(error).splitlines()[0]
+    torch.distributed.destroy_process_group()
+    return [*right, said]
+
+
+def test_blocks_added_up_as_one_array_are_told_from_blocks_that_are_not(
+    warm_python: WarmPython, tmp_path: Path, env: dict[str, str]
+) -> None:
+    found = run_warm_ranks(warm_python, tmp_path, as_one_and_one_by_one, 3, env=env)
+    said = (
+        "all_reduce #12 on group 'world' differs between ranks: sums in gloo's order on ranks 0,2, "
+        "sums of the whole block in gloo's order on rank 1"
+    )
+    assert found == [[True, True, True, True, said]] * 3

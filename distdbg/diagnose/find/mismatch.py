@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from distdbg.check.short_batch import is_short_batch, size_hint
+from distdbg.check.show import SUMS_HINT
 from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.failures import Failure, failures_of
 from distdbg.diagnose.find.diverging_calls import DifferenceText, tell_parting_before
@@ -422,6 +423,8 @@ def _advice(
         )
     if "op" in aspects:
         return "use the same reduce op on all ranks"
+    if "sums" in aspects:
+        return SUMS_HINT
     return Advice(
         f"see where src or dst comes from{where}: all ranks must name the same global rank",
         Trait.SIZES,

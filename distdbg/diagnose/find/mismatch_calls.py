@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from distdbg.check.show import show_sums
 from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.failures import Failure
 from distdbg.diagnose.finding import Evidence
@@ -61,6 +62,8 @@ def show_call(session: Session, op: OpRef, aspects: set[str]) -> str:
         words.append(array)
     if "op" in aspects:
         words.append(f"op {form.op}")
+    if "sums" in aspects:
+        words.append(show_sums(form.sums))
     if "root" in aspects:
         words.append(f"root {form.root}")
     return " ".join(words) or f"{form.name or session.kind_of(op)} {array}".strip()

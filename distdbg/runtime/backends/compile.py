@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distdbg.ops.call import PART_OF_RING, Call, Kind
+from distdbg.ops.call import Call, Kind
 from distdbg.ops.cuts import Cut
 from distdbg.ops.dtypes import Dtype
 from distdbg.runtime.plan import Problem, Space, Topology, make_plan
@@ -89,5 +89,5 @@ def _order(call: Call, in_nbytes: tuple[int, ...], size: int, itemsize: int) -> 
         return order_of_reduce_scatter(in_nbytes, itemsize, is_list=len(call.inputs) > 1)
     if call.kind is Kind.REDUCE:
         return order_of_reduce(in_nbytes[0], size, itemsize)
-    begin, total = (call.agreed or {}).get(PART_OF_RING, (0, in_nbytes[0]))
+    begin, total = call.ring or (0, in_nbytes[0])
     return order_of_all_reduce(total, size, itemsize, begin)

@@ -106,6 +106,7 @@ class Planner:
             dtype=dtype,
             device="cpu",
             op=facts.get("op", ""),
+            sums=facts.get("sums", ""),
             root=self.names[call.root] if call.root >= 0 else None,
             inputs=[view.shape for view in inputs],
             outputs=[view.shape for view in outputs],

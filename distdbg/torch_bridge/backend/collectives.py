@@ -16,7 +16,7 @@ import torch
 import torch.distributed as torch_dist
 
 from distdbg.errors import UsageError, WrongTypeError
-from distdbg.ops.call import PART_OF_RING, Call, Kind, Variant
+from distdbg.ops.call import Call, Kind, Variant
 from distdbg.ops.reduce_op import RedOpType, ReduceOp, make_premul_sum
 from distdbg.runtime.api import calls
 from distdbg.runtime.api.arguments import check_one_dtype
@@ -41,6 +41,7 @@ _ALL_REDUCE = Kind.ALL_REDUCE
 _SUM = ReduceOp.SUM
 _STRIDED = torch.strided
 _GLOO_ORDER = int(Variant.GLOO_ORDER)
+_GLOO_RING = int(Variant.GLOO_RING)
 
 
 def _reduce_op(theirs: Any) -> ReduceOp:
@@ -142,7 +143,8 @@ def _share_ring(all_calls: Sequence[Call], tensors: Sequence[Tensor]) -> None:
     total, begin = sum(sizes), 0
     for call, nbytes in zip(all_calls, sizes, strict=True):
         if not call.extra:
-            call.agreed = {PART_OF_RING: [begin, total]}
+            call.extra = _GLOO_RING
+            call.ring = (begin, total)
         begin += nbytes
 
 

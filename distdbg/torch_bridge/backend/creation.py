@@ -17,6 +17,7 @@ import torch
 import torch.distributed as torch_dist
 from torch.distributed import distributed_c10d
 
+from distdbg.config import read_setting
 from distdbg.errors import UsageError
 from distdbg.runtime.api.subgroups import make_named
 from distdbg.runtime.groups.group import ProcessGroup
@@ -41,13 +42,14 @@ def make_group(options: Any, pg_options: Any) -> DistdbgProcessGroup:
             f"the backend distdbg takes no pg_options, got {type(pg_options).__name__}",
             hint="leave pg_options out, or name the backend they belong to",
         )
+    is_like_gloo = read_setting("DISTDBG_TORCH_SUMS") == "gloo"  # an error leaves no group behind
     _patch()
     patch_training(torch)
     skip_torch(torch)
     world = current()
     ranks = list(options.global_ranks_in_group)
     group = _make_world(world, options) if not ranks else _make_part(world, options, ranks)
-    return DistdbgProcessGroup(group, options.store)
+    return DistdbgProcessGroup(group, options.store, is_like_gloo)
 
 
 def _make_world(world: World, options: Any) -> ProcessGroup:

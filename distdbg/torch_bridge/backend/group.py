@@ -12,7 +12,6 @@ from typing import Any
 
 import torch.distributed as torch_dist
 
-from distdbg.config import read_setting
 from distdbg.errors import UsageError
 from distdbg.runtime.api.options import seconds_or_none
 from distdbg.runtime.groups.coalesced import Collector, start_all
@@ -33,7 +32,7 @@ class DistdbgProcessGroup(Collectives):
     #: Torch up to 2.5 asks where it makes a group: whether that can be split off the default one, as NCCL's.
     supports_splitting = False
 
-    def __init__(self, group: ProcessGroup, store: Any) -> None:
+    def __init__(self, group: ProcessGroup, store: Any, is_like_gloo: bool) -> None:
         # With a store as the first argument torch makes an object that is not this one.
         super().__init__(group.rank(), group.size())
         self.group = group
@@ -43,7 +42,8 @@ class DistdbgProcessGroup(Collectives):
         self._name = group.group_name
         self._desc = group.group_desc
         self._done = DoneWork()
-        self._adds_as_gloo = self._size > 2 and read_setting("DISTDBG_TORCH_SUMS") == "gloo"
+        self._is_like_gloo = is_like_gloo
+        self._adds_as_gloo = is_like_gloo and self._size > 2
         #: torch keeps a plain ProcessGroup of what a method returns, unless somebody keeps the object.
         self._parts: list[DistdbgProcessGroup] = []
 
@@ -184,7 +184,8 @@ class DistdbgProcessGroup(Collectives):
     mergeRemoteGroup = merge_remote_group
 
     def _keep(self, group: ProcessGroup, name: str) -> DistdbgProcessGroup:
-        part = DistdbgProcessGroup(group, _PrefixStore(f"{name}/", self._store))
+        store = _PrefixStore(f"{name}/", self._store)
+        part = DistdbgProcessGroup(group, store, self._is_like_gloo)
         self._parts.append(part)
         return part
 

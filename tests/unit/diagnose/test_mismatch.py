@@ -296,6 +296,17 @@ def test_fingerprints_that_differ_for_a_reason_that_no_form_shows_are_a_mismatch
     assert finding.advice.startswith("a branch on rank 1")
 
 
+def test_sums_in_another_order_are_told_where_no_rank_was() -> None:
+    build = SessionBuilder(3)
+    for rank in range(3):
+        fingerprint, sums = (9, "") if rank == 1 else (8, "as gloo")
+        build.op(rank, "all_reduce", at_s=1, inputs=[(4,)], fingerprint=fingerprint, sums=sums)
+    finding = find_one(build)
+    assert finding.ranks == (1,)
+    assert finding.what.endswith("sums in gloo's order on ranks 0,2, sums in rank order on rank 1")
+    assert "DISTDBG_TORCH_SUMS" in finding.advice
+
+
 def test_equal_fingerprints_make_forms_of_no_interest() -> None:
     build = SessionBuilder(2)
     for rank in range(2):

@@ -32,13 +32,14 @@ EXAMPLE: dict[str, Any] = {
 
 def test_a_form_comes_back_as_it_was_written() -> None:
     assert read_form(
-        write_form(**EXAMPLE, root=0, op="sum", part=(1, 3), input_splits=[1, 3])
+        write_form(**EXAMPLE, root=0, op="sum", sums="as gloo", part=(1, 3), input_splits=[1, 3])
     ) == Form(
         name="all_gather_into_tensor",
         kind="all_gather",
         dtype="float32",
         device="cpu",
         op="sum",
+        sums="as gloo",
         root=0,
         inputs=Listing(((4,),), 1),
         outputs=Listing(((16,),), 1),
