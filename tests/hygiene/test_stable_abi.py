@@ -1,4 +1,4 @@
-"""From Python 3.12 on the extension is built for the stable ABI, which has none of CPython's macros for objects."""
+"""Since Python 3.12 the extension is built for the stable ABI, which lacks CPython's macros for objects."""
 
 from __future__ import annotations
 
