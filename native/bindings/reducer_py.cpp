@@ -120,8 +120,7 @@ class ReducerOp {
 
   nb::object launch(KnownBucket& known, nb::handle tensors, nb::handle options) const {
     // The buckets of several models may follow each other in another order than before.
-    const bool is_foreseen =
-        known.was_started && !known.is_first && PyList_Size(armed_.ptr()) == 1;
+    const bool is_foreseen = known.was_started && !known.is_first && PyList_Size(armed_.ptr()) == 1;
     const auto begin = [&](nb::handle start, const nb::tuple& arguments) {
       return known.ops.launch(known.lane, known.look, true, -1, false, known.comm, start, arguments,
                               is_foreseen);
