@@ -243,6 +243,8 @@ class OpEntry(Event):
     error: str | None
     #: Its end is when somebody noticed it: it may have ended before.
     is_end_noticed: bool = False
+    #: Its end is when the device had it in its queue: it may have ended later.
+    is_end_queued: bool = False
 
     @property
     def is_prompt(self) -> bool:

@@ -243,6 +243,7 @@ class Flag(IntEnum):
     END_NOTICED = (
         16  # its backend tells no end: that is when somebody asked or waited, so at the latest
     )
+    END_QUEUED = 32  # its backend tells when the device has it in its queue: it may end later
 
 
 #: Flags of what is not counted among the collectives of its group.

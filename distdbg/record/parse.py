@@ -113,6 +113,7 @@ class Parsing:
             is_message=bool(flags & Flag.MESSAGE),
             is_aside=bool(flags & Flag.ASIDE),
             is_end_noticed=bool(flags & Flag.END_NOTICED),
+            is_end_queued=bool(flags & Flag.END_QUEUED),
             level=level,
             fingerprint=fingerprint,
             comm=self._get(references.string, comm, ""),

@@ -96,9 +96,10 @@ class TappedEnd {
 
 class TappedOps {
  public:
+  // `end_flags`: what the ends of all collectives are, where they are not exact.
   TappedOps(std::shared_ptr<RecorderHandle> recorder, std::uint64_t group, GroupHandle* control,
-            const ControlHandle* page)
-      : recorder_(std::move(recorder)), group_(group) {
+            const ControlHandle* page, int end_flags)
+      : recorder_(std::move(recorder)), group_(group), flags_(flag_async | end_flags) {
     if (page != nullptr) page_ = page->control;
     control_ = &control_of(page);
     go_on();
@@ -319,7 +320,7 @@ class TappedOps {
     try {
       begun = begin(nb::cast<Form&>(get(known, n.form)),
                     agrees_here ? &nb::cast<const CompiledPlan&>(plan) : nullptr, seq, limit_ns,
-                    flag_async, known, comm);
+                    flags_, known, comm);
     } catch (const Error&) {  // the group has been broken in this moment
     }
     if (!begun) return false;
@@ -435,6 +436,7 @@ class TappedOps {
 
   const std::shared_ptr<RecorderHandle> recorder_;
   const std::uint64_t group_;
+  const int flags_;
   std::shared_ptr<Parts> parts_;
   std::deque<Unsettled> unsettled_;
   bool has_met_ = false;  // see have_met

@@ -60,8 +60,9 @@ void bind_tap(nb::module_& module) {
   nb::class_<TappedOps>(module, "TappedOps", "The ops of a group whose backend is not ours.",
                         nb::type_slots(slots_of_ops))
       .def(nb::init<std::shared_ptr<RecorderHandle>, std::uint64_t, GroupHandle*,
-                    const ControlHandle*>(),
-           nb::arg("recorder"), nb::arg("group"), nb::arg("control").none(), nb::arg("page").none())
+                    const ControlHandle*, int>(),
+           nb::arg("recorder"), nb::arg("group"), nb::arg("control").none(), nb::arg("page").none(),
+           nb::arg("end_flags") = 0)
       .def("begin", &TappedOps::begin, nb::arg("form"), nb::arg("plan").none(), nb::arg("seq"),
            nb::arg("limit_ns"), nb::arg("flags"), nb::arg("about"), nb::arg("comm") = "")
       .def("launch", &TappedOps::launch, nb::arg("lane"), nb::arg("known"), nb::arg("is_async"),

@@ -167,6 +167,7 @@ constexpr std::uint8_t flag_message = 2;
 constexpr std::uint8_t flag_aside = 4;
 constexpr std::uint8_t flag_sampled = 8;
 constexpr std::uint8_t flag_end_noticed = 16;
+constexpr std::uint8_t flag_end_queued = 32;
 
 struct OpEntry {
   std::uint64_t number;

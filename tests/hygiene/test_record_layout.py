@@ -106,6 +106,7 @@ def test_constants_are_the_same() -> None:
     assert numbers["flag_message"] == Flag.MESSAGE
     assert numbers["flag_aside"] == Flag.ASIDE
     assert numbers["flag_end_noticed"] == Flag.END_NOTICED
+    assert numbers["flag_end_queued"] == Flag.END_QUEUED
 
 
 def test_enums_are_the_same() -> None:

@@ -123,6 +123,8 @@ def facts_of(session: Session, ops: Ops, at: int) -> dict[str, Fact]:
         facts["is_async"] = "yes"
     if flags & Flag.END_NOTICED:
         facts["end"] = "when it was noticed"
+    if flags & Flag.END_QUEUED:
+        facts["end"] = "when the device had it queued"
     facts["status"] = _status(ops.status[at])
     if error := ops.errors.get(at):
         facts["error"] = error[:_MAX_TEXT]

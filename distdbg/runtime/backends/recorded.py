@@ -109,9 +109,11 @@ class RecordedEngine(EngineAround):
             write_error(self.recorder, self.group_number, number, error)
 
     def _noticed(self, call: Call) -> int:
-        """The flag of an op whose end is known by whoever asks or waits for it alone."""
+        """The flag of an op whose end is known by whoever asks or waits for it alone, or is its device's."""
         is_told = call.kind < Kind.SEND and getattr(self.inner, "tells_ends", False)
-        return 0 if is_told else int(Flag.END_NOTICED)
+        if not is_told:
+            return int(Flag.END_NOTICED)
+        return int(Flag.END_QUEUED) if getattr(self.inner, "ends_when_queued", False) else 0
 
     def _other_rules(self) -> Engine | None:
         """None: the same breakpoints are armed as before."""

@@ -80,7 +80,10 @@ class TorchEngine:
         self.work_of: Callable[[Any], Any] = unboxed_work
         self.checked_by = TapEngine
         #: A wait of NCCL's is for the stream of the thread that waits.
-        self.distdbg_is_bound_to_thread = "gloo" not in str(theirs.group.name()).lower()
+        name = str(theirs.group.name()).lower()
+        self.distdbg_is_bound_to_thread = "gloo" not in name
+        #: Their futures are done when the device has the op in its queue; only the device knows its end.
+        self.ends_when_queued = name.endswith(("nccl", "xccl"))
 
     def run(self, call: Call) -> int:
         """Start and wait."""
@@ -145,6 +148,7 @@ class TapEngine(CheckedEngine):
         self, engine: Engine, control: ControlGroup, traits: Traits, name: str, level: int
     ) -> None:
         super().__init__(engine, control, traits, name, level)
+        self.ends_when_queued = bool(getattr(engine, "ends_when_queued", False))
         #: The short way of this group's ops.
         self.lane: ShortWay | None = None
         #: What is to be looked after while a thread waits in torch, and what was found.

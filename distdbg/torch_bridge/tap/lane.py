@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from distdbg.errors import DistError
 from distdbg.native import Form, NativeError, Plan, TappedOp, TappedOps
 from distdbg.ops.call import Kind
+from distdbg.record.format import Flag
 from distdbg.runtime.backends.checked.agreement import Agreement
 from distdbg.runtime.backends.checked.backend_error import failed
 from distdbg.runtime.backends.checked.checked_pending import CheckedPending
@@ -182,7 +183,8 @@ class FastLane:
         self.message_waits: dict[int, MessageWait] = {}
         #: Their native part, with the first of them (lane_message.py).
         self.messages: Any = None
-        self.ops = TappedOps(self.recorder, recorded.group_number, native, page)
+        end_flags = int(Flag.END_QUEUED) if engine.ends_when_queued else 0
+        self.ops = TappedOps(self.recorder, recorded.group_number, native, page, end_flags)
         #: Starts an op: see native/bindings/tap_py.cpp.
         self.launch: Callable[..., Any] = self.ops.launch
         self._own_launch = self.launch  # kept: it is known by its place in memory

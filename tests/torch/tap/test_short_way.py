@@ -83,6 +83,33 @@ def facts(op: OpEntry) -> tuple[Any, ...]:
     return (op.kind, op.form, op.peer, op.tag, op.is_async, op.status, op.level, lines)
 
 
+def both_ways_where_ops_are_queued() -> int:
+    """Gloo's ops, as if its futures were done when a device has the op."""
+    from distdbg.torch_bridge.tap.engine import TorchEngine
+
+    real = TorchEngine.__init__
+
+    def init(engine: TorchEngine, *args: Any) -> None:
+        real(engine, *args)
+        engine.ends_when_queued = True
+
+    TorchEngine.__init__ = init  # type: ignore[method-assign]
+    return both_ways()
+
+
+@pytest.mark.parametrize("level", ["info", "off"])
+def test_the_record_says_that_a_device_ends_its_ops_later(
+    watched: Callable[..., list[Any]], level: str, tmp_path: Path
+) -> None:
+    watched(both_ways_where_ops_are_queued, level)
+    for path in sorted((tmp_path / "run").glob("*.ddr")):
+        ops = [op for op in read_record(path).ops if not op.is_aside]
+        assert len(ops) >= 44
+        for op in ops:
+            # Of a message somebody notices the end.
+            assert (op.is_end_queued, op.is_end_noticed) == (not op.is_message, op.is_message)
+
+
 @pytest.mark.parametrize("level", ["info", "detail", "off"])
 def test_both_ways_record_the_same_facts(
     watched: Callable[..., list[Any]], level: str, tmp_path: Path
