@@ -235,7 +235,9 @@ class KnownCaller {
     PyObject* arguments[] = {nb::find(*this).ptr()};
     return PyObject_VectorcallMethod(name, arguments, 1, nullptr);
   }
-  void raise_failure() { std::rethrow_exception(std::exchange(failure_, nullptr)); }
+  void raise_failure() {
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
 
   // Tensors are of this type from now on.
   void meet_torch(nb::object type) { reader_.set_tensor(std::move(type)); }

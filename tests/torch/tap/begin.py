@@ -12,6 +12,20 @@ _NAMES = {
 }
 
 
+def treat_engines_as(**traits: bool) -> None:
+    """From now on engines of torch's groups say this of themselves, whatever backend they have."""
+    from distdbg.torch_bridge.tap.engine import TorchEngine
+
+    real = TorchEngine.__init__
+
+    def init(engine: TorchEngine, *args: Any) -> None:
+        real(engine, *args)
+        for name, value in traits.items():
+            setattr(engine, name, value)
+
+    TorchEngine.__init__ = init  # type: ignore[method-assign]  # in a process of its own
+
+
 def begin() -> Any:
     from distdbg.torch_bridge.hook import install
 

@@ -16,7 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from begin import begin
+from begin import begin, treat_engines_as
 
 from distdbg.errors import CollectiveError, MismatchError, OpTimeout, PeerLost
 from distdbg.native import NativeError
@@ -85,15 +85,7 @@ def facts(op: OpEntry) -> tuple[Any, ...]:
 
 def both_ways_where_ops_are_queued() -> int:
     """Gloo's ops, as if its futures were done when a device has the op."""
-    from distdbg.torch_bridge.tap.engine import TorchEngine
-
-    real = TorchEngine.__init__
-
-    def init(engine: TorchEngine, *args: Any) -> None:
-        real(engine, *args)
-        engine.ends_when_queued = True
-
-    TorchEngine.__init__ = init  # type: ignore[method-assign]
+    treat_engines_as(ends_when_queued=True)
     return both_ways()
 
 

@@ -19,7 +19,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from begin import begin
+from begin import begin, treat_engines_as
 
 pytestmark = [pytest.mark.ranks, pytest.mark.slow]
 
@@ -27,15 +27,7 @@ torch = pytest.importorskip("torch")
 
 
 def begin_as_on_nccl() -> Any:
-    from distdbg.torch_bridge.tap.engine import TorchEngine
-
-    real = TorchEngine.__init__
-
-    def init(engine: TorchEngine, *args: Any) -> None:
-        real(engine, *args)
-        engine.distdbg_is_bound_to_thread = True
-
-    TorchEngine.__init__ = init  # type: ignore[method-assign]
+    treat_engines_as(distdbg_is_bound_to_thread=True)
     dist = begin()
     dist.all_reduce(torch.ones(1))
     return dist
