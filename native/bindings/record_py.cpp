@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "event_reader.hpp"
+#include "queued_ops.hpp"
 
 namespace distdbg {
 
@@ -54,6 +55,8 @@ struct ForeignOp {
   std::uint64_t number = 0;
   std::shared_ptr<WatchedOp> watched;  // then `op` is there
   std::int64_t ran_ns = -1;            // by a device's clock; -1: it did not measure
+  QueuedBegin queued;                  // then its device ends it
+  bool is_message = false;
 
   void watch(EventReader& reader, std::uintptr_t begin, std::uintptr_t end, int source) {
     if (handle->writer() == nullptr || watched) return;
@@ -71,6 +74,10 @@ struct ForeignOp {
   void ended(std::uint32_t status, int source) {
     Recorder* const writer = handle->writer();
     if (writer == nullptr) return;
+    if (queued && status == 0 && op.number != 0) {
+      if (!watched) watched = queued.ops->end(handle->recorder, op, queued, source, is_message);
+      if (watched) return;  // the reader tells it
+    }
     if (!watched && status == 0 && ran_ns >= 0) return writer->ended_after(op, ran_ns, source);
     if (!watched) return writer->ended(op, status, source);
     const auto keep = watched;
@@ -102,6 +109,9 @@ void bind_record(nb::module_& module) {
       .def(
           "measured", [](ForeignOp& self, std::int64_t ran_ns) { self.ran_ns = ran_ns; },
           nb::arg("ran_ns"), "Its device says how long it took; `ended` counts back from the end.")
+      .def(
+          "set_begin", [](ForeignOp& self, const QueuedBegin& begin) { self.queued = begin; },
+          nb::arg("begin"), "Its device has it from `ended` on, and the record its end from there.")
       // Events of CUDA, by their addresses; they stay until `stop_watching` or `ended` has returned. One
       // thread at a time calls these, the others may run beside them.
       .def("watch", &ForeignOp::watch, nb::arg("reader"), nb::arg("begin"), nb::arg("end"),
@@ -111,6 +121,27 @@ void bind_record(nb::module_& module) {
         const ReleaseGil released;
         if (watched) watched->stop_watching();
       });
+
+  nb::class_<QueuedBegin>(module, "QueuedBegin", "Where an op began in a stream of its device.")
+      .def("__bool__", &QueuedBegin::operator bool);
+
+  nb::class_<StreamEvents>(module, "StreamEvents", "Events of ours in a GPU's streams.")
+      .def(nb::new_([](const std::string& path) {
+             return std::make_shared<StreamEvents>(open_cuda_events(path), open_cuda_streams(path));
+           }),
+           nb::arg("path"));
+
+  nb::class_<QueuedOps>(module, "QueuedOps",
+                        "A group's ops that a GPU has in its queues when their call returns.")
+      .def(nb::new_([](std::shared_ptr<StreamEvents> events, std::shared_ptr<EventReader> reader,
+                       nb::object current_stream) {
+             return std::make_shared<QueuedOps>(std::move(events), std::move(reader),
+                                                std::move(current_stream));
+           }),
+           nb::arg("events"), nb::arg("reader"), nb::arg("current_stream"))
+      .def("begin", &QueuedOps::begin, nb::arg("device"))
+      .def_rw("is_in_block", &QueuedOps::is_in_block)
+      .def("broken_off", &QueuedOps::broken_off, nb::arg("status"));
 
   nb::class_<EventReader>(
       module, "EventReader",
@@ -164,7 +195,7 @@ void bind_record(nb::module_& module) {
       .def("begin",
            [](const std::shared_ptr<RecorderHandle>& self, std::uint64_t group, Form& form,
               std::uint64_t seq, std::int64_t value, int peer, int flags) {
-             if (self->writer() == nullptr) return ForeignOp{self, {}, 0, {}, -1};
+             if (self->writer() == nullptr) return ForeignOp{self, {}, 0, {}, -1, {}, false};
              self->look_at_context();
              OpFacts facts;
              facts.group = group;
@@ -174,7 +205,8 @@ void bind_record(nb::module_& module) {
              facts.site = self->sites->here(0);
              facts.peer = peer;
              facts.flags = static_cast<std::uint8_t>(flags);
-             ForeignOp op{self, self->recorder->begin(facts, form), 0, {}, -1};
+             ForeignOp op{self, self->recorder->begin(facts, form), 0, {}, -1, {}, false};
+             op.is_message = (flags & flag_message) != 0;
              op.number = op.op.number;
              return op;
            })

@@ -51,6 +51,7 @@ struct MessageLook {
   nb::object place;  // in the counts of messages
   bool is_send = false;
   int peer = -1;
+  int device = -1;
   std::int64_t tag = 0;
   std::int64_t common_tag = 0;                          // of notes: the backend may ignore tags
   std::unordered_map<std::uint32_t, nb::object> words;  // of this side, by the lines that called
@@ -98,8 +99,8 @@ class TappedMessages {
     {
       const Locked in_order(acquire_, release_);
       const std::uint64_t seq = count(look) + 1;
-      std::optional<TappedOp> op =
-          ops_.begin_message(nb::cast<Form&>(look.form), seq, look.tag, look.peer, flags);
+      std::optional<TappedOp> op = ops_.begin_message(nb::cast<Form&>(look.form), seq, look.tag,
+                                                      look.peer, flags, look.device);
       if (!op) return nb::borrow(Py_NotImplemented);
       if (PyDict_SetItem(counts_.ptr(), look.place.ptr(),
                          owned(PyLong_FromUnsignedLongLong(seq)).ptr()) != 0)
@@ -285,18 +286,19 @@ void bind_tap_messages(nb::module_& module) {
       .def(
           "__init__",
           [](MessageLook* self, nb::object form, nb::object place, bool is_send, int peer,
-             std::int64_t tag, std::int64_t common_tag) {
+             std::int64_t tag, std::int64_t common_tag, int device) {
             new (self) MessageLook{.form = std::move(form),
                                    .place = std::move(place),
                                    .is_send = is_send,
                                    .peer = peer,
+                                   .device = device,
                                    .tag = tag,
                                    .common_tag = common_tag,
                                    .words = {},
                                    .alike = {}};
           },
           nb::arg("form"), nb::arg("place"), nb::arg("is_send"), nb::arg("peer"), nb::arg("tag"),
-          nb::arg("common_tag"))
+          nb::arg("common_tag"), nb::arg("device") = -1)
       .def_ro("common_tag", &MessageLook::common_tag)
       .def(
           "is_alike",

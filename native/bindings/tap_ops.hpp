@@ -13,6 +13,7 @@
 #include "attributes.hpp"
 #include "group_py.hpp"
 #include "lane_parts.hpp"
+#include "queued_ops.hpp"
 
 namespace distdbg {
 
@@ -27,6 +28,7 @@ struct TapNames {
   PyObject* const add_done_callback = intern("add_done_callback");
   PyObject* const agree = intern("agree");
   PyObject* const count = intern("count");
+  PyObject* const device = intern("device");
   PyObject* const form = intern("form");
   PyObject* const get_future = intern("get_future");
   PyObject* const held = intern("held");
@@ -62,9 +64,22 @@ struct TappedOp {
   std::uint32_t site = 0;
   PreviousOp previous;
   std::int64_t issued_ns = 0;
+  QueuedBegin queued;  // then its device ends it
+  std::shared_ptr<WatchedOp> watched;
+  bool is_message = false;
 
   void end(std::uint32_t status, int source) {
-    if (Recorder* const writer = recorder->writer()) writer->ended(recorded, status, source);
+    Recorder* const writer = recorder->writer();
+    if (writer == nullptr) return;
+    if (queued && status == 0 && recorded.number != 0) {
+      if (!watched)
+        watched = queued.ops->end(recorder->recorder, recorded, queued, source, is_message);
+      if (watched) return;  // the reader tells it
+    }
+    if (!watched) return writer->ended(recorded, status, source);
+    const std::shared_ptr<WatchedOp> keep = watched;
+    const ReleaseGil released;  // the reader holds its lock while it asks the driver
+    keep->ended(status, source);
   }
 };
 
@@ -96,10 +111,13 @@ class TappedEnd {
 
 class TappedOps {
  public:
-  // `end_flags`: what the ends of all collectives are, where they are not exact.
+  // `end_flags`: what the ends of all collectives are, where they are not exact. `queued`: makes them so.
   TappedOps(std::shared_ptr<RecorderHandle> recorder, std::uint64_t group, GroupHandle* control,
-            const ControlHandle* page, int end_flags)
-      : recorder_(std::move(recorder)), group_(group), flags_(flag_async | end_flags) {
+            const ControlHandle* page, int end_flags, std::shared_ptr<QueuedOps> queued)
+      : recorder_(std::move(recorder)),
+        group_(group),
+        flags_(flag_async | end_flags),
+        queued_(std::move(queued)) {
     if (page != nullptr) page_ = page->control;
     control_ = &control_of(page);
     go_on();
@@ -109,18 +127,20 @@ class TappedOps {
     parts_->kept = recorder_->recorder;
   }
 
-  // `comm`: the name of this op; empty: that of the record.
+  // `comm`: the name of this op; empty: that of the record. `device`: that of its tensors, where it is a GPU; else -1.
   // Nullopt: nothing has begun, because something is to be looked at first: other breakpoints, an agreement
   // that has failed, a group that is broken, a forked child.
   std::optional<TappedOp> begin(Form& form, const CompiledPlan* plan, std::uint64_t seq,
                                 std::int64_t limit_ns, int flags, nb::handle about,
-                                std::string_view comm) {
+                                std::string_view comm, int device) {
     Recorder* const writer = recorder_->writer();
     if (writer == nullptr || !is_quiet()) return std::nullopt;
     recorder_->look_at_context();
     const Named named(*writer, comm);
     TappedOp op;
     op.recorder = recorder_;
+    if (queued_) op.queued = queued_->begin(device);
+    if (op.queued) flags &= ~flag_end_queued;
     OpFacts facts;
     const Moment now = control_->moment();
     facts.group = group_;
@@ -191,12 +211,14 @@ class TappedOps {
 
   // `begin` of a send or recv, which no agreement is for.
   std::optional<TappedOp> begin_message(Form& form, std::uint64_t seq, std::int64_t tag, int peer,
-                                        int flags) {
+                                        int flags, int device) {
     Recorder* const writer = recorder_->writer();
     if (writer == nullptr || !is_quiet()) return std::nullopt;
     recorder_->look_at_context();
     TappedOp op;
     op.recorder = recorder_;
+    op.is_message = true;
+    if (queued_) op.queued = queued_->begin(device);
     OpFacts facts;
     facts.group = group_;
     facts.seq = seq;
@@ -320,7 +342,7 @@ class TappedOps {
     try {
       begun = begin(nb::cast<Form&>(get(known, n.form)),
                     agrees_here ? &nb::cast<const CompiledPlan&>(plan) : nullptr, seq, limit_ns,
-                    flags_, known, comm);
+                    flags_, known, comm, queued_ ? nb::cast<int>(get(known, n.device)) : -1);
     } catch (const Error&) {  // the group has been broken in this moment
     }
     if (!begun) return false;
@@ -437,6 +459,7 @@ class TappedOps {
   const std::shared_ptr<RecorderHandle> recorder_;
   const std::uint64_t group_;
   const int flags_;
+  const std::shared_ptr<QueuedOps> queued_;  // null: their backend's futures tell all
   std::shared_ptr<Parts> parts_;
   std::deque<Unsettled> unsettled_;
   bool has_met_ = false;  // see have_met

@@ -60,18 +60,19 @@ void bind_tap(nb::module_& module) {
   nb::class_<TappedOps>(module, "TappedOps", "The ops of a group whose backend is not ours.",
                         nb::type_slots(slots_of_ops))
       .def(nb::init<std::shared_ptr<RecorderHandle>, std::uint64_t, GroupHandle*,
-                    const ControlHandle*, int>(),
+                    const ControlHandle*, int, std::shared_ptr<QueuedOps>>(),
            nb::arg("recorder"), nb::arg("group"), nb::arg("control").none(), nb::arg("page").none(),
-           nb::arg("end_flags") = 0)
+           nb::arg("end_flags") = 0, nb::arg("queued").none() = nb::none())
       .def("begin", &TappedOps::begin, nb::arg("form"), nb::arg("plan").none(), nb::arg("seq"),
-           nb::arg("limit_ns"), nb::arg("flags"), nb::arg("about"), nb::arg("comm") = "")
+           nb::arg("limit_ns"), nb::arg("flags"), nb::arg("about"), nb::arg("comm") = "",
+           nb::arg("device") = -1)
       .def("launch", &TappedOps::launch, nb::arg("lane"), nb::arg("known"), nb::arg("is_async"),
            nb::arg("limit_ns"), nb::arg("is_boxed"), nb::arg("comm"), nb::arg("start"),
            nb::arg("arguments"), nb::arg("is_foreseen") = false)
       .def("set_own_launch", &TappedOps::set_own_launch, nb::arg("launch"))
       .def("end", &TappedOps::end, nb::arg("op"))
       .def("begin_message", &TappedOps::begin_message, nb::arg("form"), nb::arg("seq"),
-           nb::arg("tag"), nb::arg("peer"), nb::arg("flags"))
+           nb::arg("tag"), nb::arg("peer"), nb::arg("flags"), nb::arg("device") = -1)
       .def("agree", &TappedOps::agree, nb::arg("op"), nb::arg("plan"), nb::arg("limit_ns"))
       .def("are_all_well", &TappedOps::are_all_well)
       .def("unsettled", &TappedOps::unsettled)

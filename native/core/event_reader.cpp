@@ -1,13 +1,11 @@
 #include "event_reader.hpp"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "clock.hpp"
-#include "error.hpp"
+#include "driver_library.hpp"
 
 namespace distdbg {
 namespace {
@@ -16,29 +14,16 @@ namespace {
 // costs little.
 constexpr std::int64_t shortest_ns = 30'000, longest_ns = ns_per_ms, part_of_age = 16;
 
-template <class Function>
-void find(void* library, const std::string& path, const char* name, Function*& function) {
-  void* const found = ::dlsym(library, name);
-  if (found == nullptr) throw Error(Fault::network, path + " has no " + name);
-  function = reinterpret_cast<Function*>(found);
-}
-
 }  // namespace
 
 CudaEvents open_cuda_events(const std::string& path) {
-  // Never closed: the driver has threads and handlers of its own.
-  void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* const words = ::dlerror();
-    throw Error(Fault::network, words != nullptr ? words : path + " cannot be opened");
-  }
+  const DriverLibrary library(path);
   CudaEvents cuda;
-  find(library, path, "cuEventQuery", cuda.query);
-  find(library, path, "cuCtxGetCurrent", cuda.get_current);
-  find(library, path, "cuCtxSetCurrent", cuda.set_current);
-  find(library, path, "cuEventElapsedTime", cuda.elapsed);
-  cuda.exchange_capture_mode =
-      reinterpret_cast<int (*)(int*)>(::dlsym(library, "cuThreadExchangeStreamCaptureMode"));
+  library.find("cuEventQuery", cuda.query);
+  library.find("cuCtxGetCurrent", cuda.get_current);
+  library.find("cuCtxSetCurrent", cuda.set_current);
+  library.find("cuEventElapsedTime", cuda.elapsed);
+  library.find_if_there("cuThreadExchangeStreamCaptureMode", cuda.exchange_capture_mode);
   return cuda;
 }
 
@@ -49,32 +34,60 @@ void WatchedOp::started() {
 
 void WatchedOp::ended(std::uint32_t status, int source) {
   const std::lock_guard held(lock_);
-  if (status == 0 && end_ != nullptr) {
+  if (status == 0 && events_.end != nullptr) {
     // A thread of the program, which may use another device.
     void* context = nullptr;
     if (cuda_.get_current(&context) == CudaEvents::success &&
-        cuda_.set_current(context_) == CudaEvents::success) {
+        cuda_.set_current(events_.context) == CudaEvents::success) {
       end_well(source);
       cuda_.set_current(context);
     }
   }
-  end_ = nullptr;
+  events_ = {};
   recorder_->ended(op_, status, source);
+}
+
+void WatchedOp::broken_off(std::uint32_t status) {
+  const std::lock_guard held(lock_);
+  if (events_.end == nullptr) return;
+  void* context = nullptr;
+  if (cuda_.get_current(&context) == CudaEvents::success &&
+      cuda_.set_current(events_.context) == CudaEvents::success) {
+    if (cuda_.query(events_.end) == CudaEvents::success) end_well(source_);
+    cuda_.set_current(context);
+  }
+  events_ = {};
+  recorder_->ended(op_, status, -1);
+}
+
+bool WatchedOp::has_begun() const {
+  return cuda_.query(events_.begin) == CudaEvents::success &&
+         (events_.previous == nullptr || cuda_.query(events_.previous) == CudaEvents::success);
+}
+
+float WatchedOp::ran_ms() const {
+  float ms = -1;
+  if (cuda_.elapsed(&ms, events_.begin, events_.end) != CudaEvents::success) return -1;
+  // It came to the device while that was at the op before it.
+  if (float since = -1;
+      events_.previous != nullptr &&
+      cuda_.elapsed(&since, events_.previous, events_.end) == CudaEvents::success && since >= 0)
+    ms = std::min(ms, since);
+  return ms;
 }
 
 void WatchedOp::end_well(int source) {
   constexpr double ns_per_float_ms = 1e6;
-  float ms = 0;
-  if (cuda_.elapsed(&ms, begin_, end_) == CudaEvents::success && ms >= 0)
+  if (const float ms = ran_ms(); ms >= 0)
     recorder_->ended_after(op_, static_cast<std::int64_t>(ms * ns_per_float_ms), source);
   else
     recorder_->ended(op_, 0, source);
-  end_ = nullptr;
+  events_ = {};
 }
 
 void WatchedOp::stop_watching() {
   const std::lock_guard held(lock_);
-  end_ = nullptr;
+  events_ = {};
 }
 
 bool WatchedOp::has_ended() {
@@ -84,16 +97,16 @@ bool WatchedOp::has_ended() {
 
 bool WatchedOp::look() {
   const std::lock_guard held(lock_);
-  if (end_ == nullptr) return true;
+  if (events_.end == nullptr) return true;
   // The thread of the reader has no context of its own, and must not make one.
-  if (cuda_.set_current(context_) != CudaEvents::success) return true;
+  if (cuda_.set_current(events_.context) != CudaEvents::success) return true;
   // The end first: what has ended by now had started before it is asked for.
-  const int end = cuda_.query(end_);
+  const int end = cuda_.query(events_.end);
   if (end != CudaEvents::success && end != CudaEvents::not_ready) return true;
   if (op_.started_ns == 0) {
-    const int begin = cuda_.query(begin_);
+    const int begin = cuda_.query(events_.begin);
     if (begin != CudaEvents::success && begin != CudaEvents::not_ready) return true;
-    if (begin == CudaEvents::success || end == CudaEvents::success) recorder_->started(op_);
+    if (end == CudaEvents::success || has_begun()) recorder_->started(op_);
   }
   if (end == CudaEvents::not_ready) return false;
   end_well(source_);
@@ -101,13 +114,20 @@ bool WatchedOp::look() {
 }
 
 void EventReader::watch(const std::shared_ptr<WatchedOp>& op, void* begin, void* end, int source) {
+  WatchedEvents events;
+  events.begin = begin;
+  events.end = end;
+  if (generation_ != fork_generation() || cuda_.get_current(&events.context) != CudaEvents::success)
+    return;
+  watch(op, std::move(events), source);
+}
+
+void EventReader::watch(const std::shared_ptr<WatchedOp>& op, WatchedEvents events, int source) {
   if (generation_ != fork_generation()) return;  // the thread, and the device, are the parent's
   {
     const std::lock_guard held(op->lock_);
-    if (cuda_.get_current(&op->context_) != CudaEvents::success) return;
     op->cuda_ = cuda_;
-    op->begin_ = begin;
-    op->end_ = end;
+    op->events_ = std::move(events);
     op->source_ = source;
     op->since_ns_ = now_ns();
   }
@@ -127,11 +147,12 @@ void EventReader::close() {
   {
     const std::lock_guard held(lock_);
     is_closed_ = true;
-    ops_.clear();
     thread = std::move(thread_);
     changed_.notify_one();
   }
   if (thread.joinable()) thread.join();
+  const std::lock_guard held(lock_);
+  ops_.clear();
 }
 
 void EventReader::work() {
@@ -140,11 +161,12 @@ void EventReader::work() {
   if (int mode = CudaEvents::relaxed; cuda_.exchange_capture_mode != nullptr)
     cuda_.exchange_capture_mode(&mode);
   std::vector<std::shared_ptr<WatchedOp>> ops;
-  while (true) {
+  bool is_last = false;
+  while (!is_last) {
     {
       std::unique_lock held(lock_);
       changed_.wait(held, [this] { return is_closed_ || !ops_.empty(); });
-      if (is_closed_) return;
+      is_last = is_closed_;
       ops = ops_;
     }
     const std::int64_t began_ns = now_ns();
@@ -163,8 +185,7 @@ void EventReader::work() {
         return std::find(over.begin(), over.end(), op.get()) != over.end();
       });
       ops.clear();
-      if (is_closed_) return;
-      if (ops_.empty()) continue;
+      if (is_closed_ || ops_.empty()) continue;
       // Many ops take long to look at: most of the time nothing is done all the same.
       const std::int64_t nap_ns =
           std::max(std::clamp((ended_ns - youngest_ns) / part_of_age, shortest_ns, longest_ns),

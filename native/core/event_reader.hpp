@@ -38,6 +38,17 @@ struct CudaEvents {
 // Throws Error(Fault::network) with the linker's words where the library or one of its functions is missing.
 CudaEvents open_cuda_events(const std::string& path);
 
+// Where an op lies in its device's streams.
+struct WatchedEvents {
+  void* context = nullptr;
+  void* begin = nullptr;
+  void* end = nullptr;  // null: it is not watched
+  // The end of the op before it, which must have passed as well for this one to start; null: it waits for none.
+  void* previous = nullptr;
+  std::shared_ptr<const void>
+      keep[3];  // what they belong to, if that is not kept by whoever watches
+};
+
 // An op whose events are read. Any thread may use it.
 class WatchedOp {
  public:
@@ -47,20 +58,22 @@ class WatchedOp {
   void ended(std::uint32_t status, int source);
   // Nobody asks for the events any more when this returns.
   void stop_watching();
+  // It is broken off, unless its device has done it by now.
+  void broken_off(std::uint32_t status);
   bool has_ended();  // in the record
 
  private:
   friend class EventReader;
   bool look();  // whether it need not be looked at any more
   void end_well(int source);
+  bool has_begun() const;
+  float ran_ms() const;  // below 0: the device did not measure
 
   std::mutex lock_;  // protects the rest; held while the driver is asked
   const std::shared_ptr<Recorder> recorder_;
   RecordedOp op_;
   CudaEvents cuda_;
-  void* context_ = nullptr;
-  void* begin_ = nullptr;
-  void* end_ = nullptr;  // null: it is not watched
+  WatchedEvents events_;
   int source_ = -1;
   std::int64_t since_ns_ = 0;
 };
@@ -72,9 +85,11 @@ class EventReader {
   EventReader(const EventReader&) = delete;
   EventReader& operator=(const EventReader&) = delete;
 
-  // From now on; in the context of the calling thread. `source` is written where the op ends well.
+  // From now on. `source` is written where the op ends well.
+  void watch(const std::shared_ptr<WatchedOp>& op, WatchedEvents events, int source);
+  // The same in the context of the calling thread.
   void watch(const std::shared_ptr<WatchedOp>& op, void* begin, void* end, int source);
-  // Ends the thread; what is watched is left to others.
+  // Ends the thread, after a last look; what is watched is left to others.
   void close();
 
  private:

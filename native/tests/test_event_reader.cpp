@@ -2,13 +2,14 @@
 // The driver is played by functions here: an event is a flag.
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "check.hpp"
-#include "event_reader.hpp"
+#include "stream_events.hpp"
 
 namespace distdbg {
 namespace {
@@ -54,6 +55,38 @@ int elapsed(float* ms, void* begin, void* end) {
   return CudaEvents::success;
 }
 
+// A driver has them until the process ends.
+std::mutex making;
+std::deque<Event> made;
+
+int create(void** event, unsigned) {
+  const std::lock_guard held(making);
+  *event = &made.emplace_back();
+  return CudaEvents::success;
+}
+
+// Each event passes at once.
+int record(void* event, void*) {
+  static_cast<Event*>(event)->status = CudaEvents::success;
+  return CudaEvents::success;
+}
+
+int is_capturing(void*, int* status) {
+  *status = 0;
+  return CudaEvents::success;
+}
+
+int get_device(int* device, int ordinal) {
+  *device = ordinal;
+  return CudaEvents::success;
+}
+
+int retain(void** found, int) {
+  *found = &context;
+  return CudaEvents::success;
+}
+
+const CudaStreams streams{create, record, is_capturing, get_device, retain};
 const CudaEvents driver{query, get_current, set_current, elapsed, exchange_capture_mode};
 
 class Job {
@@ -149,6 +182,47 @@ void events_are_not_asked_when_they_are_freed() {
   CHECK(relaxed_threads > 0);
 }
 
+void threads_share_events() {
+  Job job;
+  EventReader reader(driver);
+  const auto events = std::make_shared<StreamEvents>(driver, streams);
+  std::vector<std::thread> threads;
+  std::mutex begins;
+  std::atomic<int> unfinished = 0;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&, t] {
+      StreamEventPointer last;
+      for (int i = 0; i < 300; ++i) {
+        std::shared_ptr<WatchedOp> op;
+        {
+          const std::lock_guard held(begins);
+          op = job.begin();
+        }
+        const StreamEventPointer begin = events->record(0, nullptr);
+        StreamEventPointer end = events->record(0, nullptr);
+        CHECK(begin != nullptr && end != nullptr);
+        WatchedEvents around;
+        around.context = end->context;
+        around.begin = begin->event;
+        around.end = end->event;
+        around.keep[0] = begin;
+        around.keep[1] = end;
+        if (last) {
+          around.previous = last->event;
+          around.keep[2] = last;
+        }
+        last = std::move(end);
+        reader.watch(op, std::move(around), -1);
+        if ((i + t) % 5 == 0) op->broken_off(3);
+        if (i % 50 == 49 && !comes([&op] { return op->has_ended(); })) ++unfinished;
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(unfinished == 0);
+  reader.close();
+  CHECK(asked_without_context == 0);
+}
+
 void nothing_is_watched_after_close() {
   Job job;
   Event end;
@@ -167,5 +241,6 @@ int main() {
   distdbg::the_end_is_read();
   distdbg::what_failed_is_left_to_others();
   distdbg::events_are_not_asked_when_they_are_freed();
+  distdbg::threads_share_events();
   distdbg::nothing_is_watched_after_close();
 }

@@ -79,7 +79,14 @@ class RecordedEngine(EngineAround):
         other = self._other_rules()
         if other is not None:
             return other.submit(call)
-        op = self._begin(call, int(Flag.ASYNC) | self._noticed(call))
+        flags = int(Flag.ASYNC) | self._noticed(call)
+        begin_queued = getattr(self.inner, "begin_queued", None)
+        queued = None if begin_queued is None else begin_queued(call)
+        if queued:
+            flags &= ~int(Flag.END_QUEUED)
+        op = self._begin(call, flags)
+        if queued:
+            op.set_begin(queued)
         try:
             return RecordedPending(self.inner.submit(call), self, op, self.recorder)
         except BaseException as error:

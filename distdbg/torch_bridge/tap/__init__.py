@@ -12,6 +12,7 @@ foreseen      whether an op of an FSDP unit is the one that is expected next
 pending       torch's Work as a Pending
 in_flight     an op that torch has, until its end is known
 groups        which of our groups is beside which of torch's
+queued        when a GPU began and ended an op that it has in a queue, by events around it
 no_member     calls on a group that the rank is not in, which torch does not carry out
 nvtx          ops and spans as NVTX ranges, where a profiler wants them
 sockets       what ends an op that waits in gloo

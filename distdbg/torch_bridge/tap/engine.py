@@ -24,6 +24,8 @@ from distdbg.errors import DistError, MismatchError, OpTimeout, UsageError, form
 from distdbg.native import NativeError
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Engine, Pending
+from distdbg.record.format import Status
+from distdbg.record.writing import status_of
 from distdbg.runtime.backends.checked.agreement import Agreement
 from distdbg.runtime.backends.checked.backend_error import failed
 from distdbg.runtime.backends.checked.checked_engine import DETAIL, CheckedEngine
@@ -36,13 +38,14 @@ from distdbg.runtime.backends.checked.checked_pending import (
 from distdbg.runtime.handles.work import NO_DEADLINE
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.pending import TorchPending
+from distdbg.torch_bridge.tap.queued import device_of, queued_ops
 from distdbg.torch_bridge.tap.sockets import shut_down
 from distdbg.torch_bridge.tap.torch_functions import real_wait, unboxed_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distdbg.native import TappedOps
+    from distdbg.native import QueuedBegin, TappedOps
     from distdbg.runtime.backends.checked.agreement import Agreement
     from distdbg.runtime.backends.checked.control import ControlGroup
     from distdbg.runtime.backends.checked.traits import Traits
@@ -84,6 +87,14 @@ class TorchEngine:
         self.distdbg_is_bound_to_thread = "gloo" not in name
         #: Their futures are done when the device has the op in its queue; only the device knows its end.
         self.ends_when_queued = name.endswith(("nccl", "xccl"))
+        #: Events around them, which tell it.
+        self.queued = queued_ops() if self.ends_when_queued else None
+
+    def begin_queued(self, call: Call) -> QueuedBegin | None:
+        """Say where an op begins on its device; None: its device tells nothing."""
+        if self.queued is None:
+            return None
+        return self.queued.begin(device_of((*call.inputs, *call.outputs)))
 
     def run(self, call: Call) -> int:
         """Start and wait."""
@@ -112,10 +123,16 @@ class TorchEngine:
 
     def abort(self, reason: str) -> None:
         """End what waits in torch: by its own abort, and of gloo, which has none, by its connections."""
+        self.break_off(Status.BROKEN)
         try:
             self.theirs.group.abort()
         finally:
             shut_down(self.theirs.sockets)
+
+    def break_off(self, status: Status) -> None:
+        """The group is given up: what its device has not done by now ends like this."""
+        if self.queued is not None:
+            self.queued.broken_off(int(status))
 
     def close(self) -> None:
         """Do nothing: torch destroys its group itself."""
@@ -149,6 +166,7 @@ class TapEngine(CheckedEngine):
     ) -> None:
         super().__init__(engine, control, traits, name, level)
         self.ends_when_queued = bool(getattr(engine, "ends_when_queued", False))
+        self.begin_queued = getattr(engine, "begin_queued", None)
         #: The short way of this group's ops.
         self.lane: ShortWay | None = None
         #: What is to be looked after while a thread waits in torch, and what was found.
@@ -305,6 +323,8 @@ class TapEngine(CheckedEngine):
 
     def _break(self, error: DistError) -> DistError:
         if not self.is_unwatched:
+            if isinstance(self.engine, TorchEngine):
+                self.engine.break_off(status_of(error))
             return super()._break(error)
         self._cause = self._cause or error  # torch's group is as well as it was
         return error

@@ -28,6 +28,7 @@ from distdbg.torch_bridge.tap.engine import MOMENT_NS, TapEngine, TorchEngine, T
 from distdbg.torch_bridge.tap.foreseen import Foreseen
 from distdbg.torch_bridge.tap.in_flight import InFlight
 from distdbg.torch_bridge.tap.pending import TorchPending, can_be_sliced
+from distdbg.torch_bridge.tap.queued import device_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,13 +85,17 @@ class MessageWait(Protocol):
 class KnownLook:
     """What all ops of one look have in common."""
 
-    __slots__ = ("form", "is_sliced", "make", "plan")
+    __slots__ = ("device", "form", "is_sliced", "make", "plan")
 
-    def __init__(self, make: Callable[[], TapCall], form: Form, plan: Plan | None) -> None:
+    def __init__(
+        self, make: Callable[[], TapCall], form: Form, plan: Plan | None, device: int
+    ) -> None:
         #: Makes a Call without arrays, for the long way and for messages.
         self.make = make
         self.form = form
         self.plan = plan
+        #: The GPU that does them; -1: none.
+        self.device = device
         self.is_sliced = False
 
 
@@ -184,7 +189,9 @@ class FastLane:
         #: Their native part, with the first of them (lane_message.py).
         self.messages: Any = None
         end_flags = int(Flag.END_QUEUED) if engine.ends_when_queued else 0
-        self.ops = TappedOps(self.recorder, recorded.group_number, native, page, end_flags)
+        self.ops = TappedOps(
+            self.recorder, recorded.group_number, native, page, end_flags, engine.queued
+        )
         #: Starts an op: see native/bindings/tap_py.cpp.
         self.launch: Callable[..., Any] = self.ops.launch
         self._own_launch = self.launch  # kept: it is known by its place in memory
@@ -198,7 +205,8 @@ class FastLane:
     def know(self, key: object, call: TapCall, make: Callable[[], TapCall]) -> KnownLook:
         """Work out what ops of this look have in common; `make` makes the like of `call`, without arrays."""
         plan = self.control.plan(call) if self.control is not None else None
-        known = KnownLook(make, self.recorded.form_of(call), plan)
+        device = device_of((*call.inputs, *call.outputs))
+        known = KnownLook(make, self.recorded.form_of(call), plan, device)
         known.is_sliced = can_be_sliced(call.kind) and not self.is_bound
         self.keep(key, known)
         return known

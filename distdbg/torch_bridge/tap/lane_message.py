@@ -22,6 +22,7 @@ from distdbg.runtime.backends.checked.messages import HEADER_NBYTES
 from distdbg.torch_bridge.tap.callers import is_blocking_recv
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.lane import FastLane, KnownLook, LaneOp
+from distdbg.torch_bridge.tap.queued import device_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +41,7 @@ class KnownMessage(KnownLook):
     __slots__ = ("call", "checks", "look", "words")
 
     def __init__(self, lane: FastLane, known: KnownLook, words: dict[str, Any]) -> None:
-        super().__init__(known.make, known.form, None)
+        super().__init__(known.make, known.form, None, known.device)
         assert lane.checked is not None  # without, nothing is known
         self.checks = lane.checked.messages
         #: A Call without arrays, which nobody changes.
@@ -55,6 +56,7 @@ class KnownMessage(KnownLook):
             call.peer,
             call.tag,
             0 if self.checks.ignores_tags else call.tag,
+            known.device,
         )
 
     def make_words(self) -> bytes:
@@ -220,7 +222,8 @@ def know_message(
     else:
         call.outputs = tensors
     words = lane.checked.messages.words(call)
-    known = KnownMessage(lane, KnownLook(make, lane.recorded.form_of(call), None), words)
+    look = KnownLook(make, lane.recorded.form_of(call), None, device_of(tensors))
+    known = KnownMessage(lane, look, words)
     lane.keep(key, known)
     return known
 

@@ -12,7 +12,7 @@ _NAMES = {
 }
 
 
-def treat_engines_as(**traits: bool) -> None:
+def treat_engines_as(**traits: Any) -> None:
     """From now on engines of torch's groups say this of themselves, whatever backend they have."""
     from distdbg.torch_bridge.tap.engine import TorchEngine
 
@@ -26,14 +26,14 @@ def treat_engines_as(**traits: bool) -> None:
     TorchEngine.__init__ = init  # type: ignore[method-assign]  # in a process of its own
 
 
-def begin() -> Any:
+def begin(backend: str = "gloo") -> Any:
     from distdbg.torch_bridge.hook import install
 
     install()
     import torch.distributed as dist
 
     dist.init_process_group(
-        "gloo",
+        backend,
         init_method=f"file://{os.environ['TORCH_FILE']}",
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),

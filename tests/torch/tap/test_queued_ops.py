@@ -1,0 +1,170 @@
+"""Ops that torch has queued on a device, as NCCL's: the record has when the device did them.
+
+There is no NCCL without a GPU. What stands for it is a backend of torch's own whose ops have ended when they
+begin, and a library in place of CUDA's driver, which claims nothing about hardware.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
+from begin import begin, treat_engines_as
+
+from distdbg.record.entries import OpEntry
+from distdbg.record.reader import read_record
+from tests.support.cuda_stand_in import compile_driver, open_driver
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.ranks, pytest.mark.slow]
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> dict[str, str]:
+    return {"STAND_IN_DRIVER": compile_driver(tmp_path)}
+
+
+def as_on_gpus(backend: str) -> tuple[Any, Any]:
+    """Torch's functions, and the driver: to the tap all tensors are on its GPU."""
+    from distdbg.torch_bridge.tap import engine, lane, lane_message, queued
+
+    driver = open_driver(os.environ["STAND_IN_DRIVER"])
+    queued.DRIVER = os.environ["STAND_IN_DRIVER"]
+    torch._C._cuda_getCurrentRawStream = driver.stream_of
+    for module in (engine, lane, lane_message):
+        module.device_of = lambda tensors: 0 if tuple(tensors) else -1  # type: ignore[attr-defined]
+    treat_engines_as(ends_when_queued=True, queued=queued.queued_ops())
+    if backend == "null":
+        from torch.testing._internal.distributed.fake_pg import _create_fake_pg
+
+        make = torch.distributed.Backend.register_backend
+        make(backend, _create_fake_pg, extended_api=True, devices=["cpu"])
+    return begin(backend), driver
+
+
+def ops_of(function_dir: Path) -> list[OpEntry]:
+    return [op for op in read_record(function_dir).ops if not op.is_aside]
+
+
+def own_record() -> Path:
+    return Path(os.environ["DISTDBG_RUN_DIR"]) / f"rank{int(os.environ['RANK']):05}.ddr"
+
+
+def ops_that_hang() -> list[list[Any]]:
+    dist, driver = as_on_gpus("null")
+    x, flat = torch.ones(4), torch.zeros(8)
+    driver.set_holds(1)
+    dist.all_reduce(x)  # the short way, waited for
+    work = dist.all_reduce(x, async_op=True)  # its future calls back at once
+    dist.all_gather([torch.zeros(4), torch.zeros(4)], x)  # the long way
+    dist.all_to_all_single(flat, flat.clone(), async_op=True).wait()
+    work.wait()
+    time.sleep(0.3)  # what looks after ops every 100 ms must not end them
+    before = [op.ended_ns is not None for op in ops_of(own_record())]
+    driver.set_capturing(0, 1)
+    dist.all_reduce(x)  # in a graph that is captured
+    driver.set_capturing(0, 0)
+    dist.barrier()  # has no tensor
+    if dist.get_rank():
+        dist.recv(x, 0)
+    else:
+        dist.send(x, 1)
+    dist.group.WORLD._start_coalescing(torch.device("cpu"))
+    dist.all_reduce(x, async_op=True)  # its device gets it with the block
+    dist.group.WORLD._end_coalescing(torch.device("cpu")).wait()
+    driver.set_holds(0)
+    while driver.pass_next(1.0):
+        pass
+    ended: list[OpEntry] = []
+    deadline = time.monotonic() + 20
+    while not ended and time.monotonic() < deadline:
+        found = ops_of(own_record())
+        ended = found if all(op.ended_ns is not None for op in found) else []
+    dist.destroy_process_group()
+    before += [True] * (len(ended) - len(before))
+    return [
+        [op.kind_label, was, op.is_end_queued, op.started_ns is not None]
+        for op, was in zip(ended, before, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("level", ["off", "info"])
+def test_an_op_is_in_flight_until_its_device_has_done_it(
+    watched: Callable[..., list[Any]], driver: dict[str, str], level: str
+) -> None:
+    for rank, told in enumerate(watched(ops_that_hang, level, more_env=driver)):
+        assert told == [
+            ["all_reduce", False, False, True],
+            ["all_reduce", False, False, True],
+            ["all_gather", False, False, True],
+            ["all_to_all", False, False, True],
+            ["all_reduce", True, True, False],
+            ["barrier", True, True, False],
+            [["send", "recv"][rank], True, False, True],
+            ["all_reduce", True, True, False],
+        ]
+
+
+def other_ops() -> list[str]:
+    dist, driver = as_on_gpus("null")
+    x = torch.ones(4)
+    dist.all_reduce(x)
+    driver.set_holds(1)
+    differing = partial(dist.broadcast, x, 0) if dist.get_rank() else partial(dist.all_reduce, x)
+    told = ""
+    deadline = time.monotonic() + 20
+    while not told and time.monotonic() < deadline:
+        try:
+            differing()
+        except RuntimeError as error:
+            told = type(error).__name__
+        differing = partial(dist.all_reduce, x)
+    driver.set_holds(0)
+    while driver.pass_next(1.0):
+        pass
+    done, broken = ops_of(own_record())[:2]
+    return [told, done.status_label, broken.status_label]
+
+
+def test_a_group_that_breaks_ends_what_its_device_has_not_done(
+    watched: Callable[..., list[Any]], driver: dict[str, str]
+) -> None:
+    for told in watched(other_ops, "info", more_env=driver):
+        assert told == ["MismatchError", "ok", "mismatch"]
+
+
+def ops_of_gloo() -> int:
+    dist, _ = as_on_gpus("gloo")
+    x, peer = torch.ones(4), 1 - dist.get_rank()
+    for _ in range(20):
+        dist.all_reduce(x)
+        work = dist.all_reduce(x, async_op=True)  # gloo's thread calls back
+        dist.all_gather([torch.zeros(4), torch.zeros(4)], x)
+        work.wait()
+        works = [dist.isend(x, peer), dist.irecv(torch.zeros(4), peer)]
+        for each in works:
+            each.wait()
+    dist.destroy_process_group()
+    return 20 * 5
+
+
+@pytest.mark.parametrize("level", ["info", "detail"])
+def test_ends_that_other_threads_tell_are_recorded_as_well(
+    watched: Callable[..., list[Any]], driver: dict[str, str], level: str, tmp_path: Path
+) -> None:
+    counts = watched(ops_of_gloo, level, more_env=driver)
+    for rank, count in enumerate(counts):
+        ops = ops_of(tmp_path / "run" / f"rank{rank:05}.ddr")
+        assert len(ops) == count
+        assert all(op.ended_ns is not None and op.status_label == "ok" for op in ops)
+        assert not any(op.is_end_queued for op in ops)
