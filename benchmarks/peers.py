@@ -133,7 +133,9 @@ def _find_mpich(transport: str) -> Peer:
         "LD_LIBRARY_PATH": str(library.parent),
     }
     if transport == "tcp":
-        env |= {"MPIR_CVAR_NOLOCAL": "1", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
+        # Its own choice would be UCX, which takes shared memory whatever NOLOCAL says.
+        env |= {"MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ofi"}
+        env |= {"FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
         how = "ch4, NOLOCAL, libfabric's tcp"
     elif transport == "ucx":
         env |= {"MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ucx"}
