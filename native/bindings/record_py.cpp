@@ -55,8 +55,7 @@ struct ForeignOp {
   std::uint64_t number = 0;
   std::shared_ptr<WatchedOp> watched;  // then `op` is there
   std::int64_t ran_ns = -1;            // by a device's clock; -1: it did not measure
-  QueuedBegin queued;                  // then its device ends it
-  bool is_message = false;
+  QueuedEnd queued;                    // or in a queue of its device's
 
   void watch(EventReader& reader, std::uintptr_t begin, std::uintptr_t end, int source) {
     if (handle->writer() == nullptr || watched) return;
@@ -74,10 +73,7 @@ struct ForeignOp {
   void ended(std::uint32_t status, int source) {
     Recorder* const writer = handle->writer();
     if (writer == nullptr) return;
-    if (queued && status == 0 && op.number != 0) {
-      if (!watched) watched = queued.ops->end(handle->recorder, op, queued, source, is_message);
-      if (watched) return;  // the reader tells it
-    }
+    if (!watched && queued.take(*writer, handle->recorder, op, status, source)) return;
     if (!watched && status == 0 && ran_ns >= 0) return writer->ended_after(op, ran_ns, source);
     if (!watched) return writer->ended(op, status, source);
     const auto keep = watched;
@@ -110,8 +106,20 @@ void bind_record(nb::module_& module) {
           "measured", [](ForeignOp& self, std::int64_t ran_ns) { self.ran_ns = ran_ns; },
           nb::arg("ran_ns"), "Its device says how long it took; `ended` counts back from the end.")
       .def(
-          "set_begin", [](ForeignOp& self, const QueuedBegin& begin) { self.queued = begin; },
+          "set_begin", [](ForeignOp& self, const QueuedBegin& begin) { self.queued.begin = begin; },
           nb::arg("begin"), "Its device has it from `ended` on, and the record its end from there.")
+      .def(
+          "end_behind",
+          [](ForeignOp& self, nb::handle future) {
+            Recorder* const writer = self.handle->writer();
+            if (writer != nullptr &&
+                !self.queued.take_behind(future, *writer, self.handle->recorder, self.op))
+              writer->ended(self.op, 0, -1);
+          },
+          nb::arg("future"), "The future is done with having queued it.")
+      .def(
+          "left_device", [](ForeignOp& self) { self.queued.leave(); },
+          "Its device has done it, as its library says.")
       // Events of CUDA, by their addresses; they stay until `stop_watching` or `ended` has returned. One
       // thread at a time calls these, the others may run beside them.
       .def("watch", &ForeignOp::watch, nb::arg("reader"), nb::arg("begin"), nb::arg("end"),
@@ -123,7 +131,8 @@ void bind_record(nb::module_& module) {
       });
 
   nb::class_<QueuedBegin>(module, "QueuedBegin", "Where an op began in a stream of its device.")
-      .def("__bool__", &QueuedBegin::operator bool);
+      .def_prop_ro("is_queued", [](const QueuedBegin& self) { return self.ops != nullptr; })
+      .def_prop_ro("has_event", [](const QueuedBegin& self) { return self.event != nullptr; });
 
   nb::class_<StreamEvents>(module, "StreamEvents", "Events of ours in a GPU's streams.")
       .def(nb::new_([](const std::string& path) {
@@ -134,12 +143,13 @@ void bind_record(nb::module_& module) {
   nb::class_<QueuedOps>(module, "QueuedOps",
                         "A group's ops that a GPU has in its queues when their call returns.")
       .def(nb::new_([](std::shared_ptr<StreamEvents> events, std::shared_ptr<EventReader> reader,
-                       nb::object current_stream) {
+                       nb::object current_stream, nb::object wait_in) {
              return std::make_shared<QueuedOps>(std::move(events), std::move(reader),
-                                                std::move(current_stream));
+                                                std::move(current_stream), std::move(wait_in));
            }),
-           nb::arg("events"), nb::arg("reader"), nb::arg("current_stream"))
-      .def("begin", &QueuedOps::begin, nb::arg("device"))
+           nb::arg("events").none(), nb::arg("reader").none(), nb::arg("current_stream").none(),
+           nb::arg("wait_in").none())
+      .def("begin", &QueuedOps::begin, nb::arg("device"), nb::arg("is_async"))
       .def_rw("is_in_block", &QueuedOps::is_in_block)
       .def("broken_off", &QueuedOps::broken_off, nb::arg("status"));
 
@@ -195,7 +205,7 @@ void bind_record(nb::module_& module) {
       .def("begin",
            [](const std::shared_ptr<RecorderHandle>& self, std::uint64_t group, Form& form,
               std::uint64_t seq, std::int64_t value, int peer, int flags) {
-             if (self->writer() == nullptr) return ForeignOp{self, {}, 0, {}, -1, {}, false};
+             if (self->writer() == nullptr) return ForeignOp{self, {}, 0, {}, -1, {}};
              self->look_at_context();
              OpFacts facts;
              facts.group = group;
@@ -205,8 +215,8 @@ void bind_record(nb::module_& module) {
              facts.site = self->sites->here(0);
              facts.peer = peer;
              facts.flags = static_cast<std::uint8_t>(flags);
-             ForeignOp op{self, self->recorder->begin(facts, form), 0, {}, -1, {}, false};
-             op.is_message = (flags & flag_message) != 0;
+             ForeignOp op{self, self->recorder->begin(facts, form), 0, {}, -1, {}};
+             op.queued.is_message = (flags & flag_message) != 0;
              op.number = op.op.number;
              return op;
            })

@@ -99,8 +99,8 @@ class TappedMessages {
     {
       const Locked in_order(acquire_, release_);
       const std::uint64_t seq = count(look) + 1;
-      std::optional<TappedOp> op = ops_.begin_message(nb::cast<Form&>(look.form), seq, look.tag,
-                                                      look.peer, flags, look.device);
+      std::optional<TappedOp> op =
+          ops_.begin_message(nb::cast<Form&>(look.form), seq, look.tag, look.peer, flags);
       if (!op) return nb::borrow(Py_NotImplemented);
       if (PyDict_SetItem(counts_.ptr(), look.place.ptr(),
                          owned(PyLong_FromUnsignedLongLong(seq)).ptr()) != 0)
@@ -120,6 +120,8 @@ class TappedMessages {
         !nb::cast<bool>(get(message, n.compare_first)()))
       return nb::borrow(Py_NotImplemented);
     nb::object work;
+    const nb::object op = get(message, n.op);
+    ops_.begin_on_device(nb::cast<TappedOp&>(op), look.device, true);
     try {
       const TorchKeys::Excluded below(keys_);
       work = owned(PyObject_CallObject(start.ptr(), arguments.ptr()));
@@ -146,6 +148,7 @@ class TappedMessages {
       PyObject* arguments[] = {work.ptr()};
       owned(PyObject_Vectorcall(real.ptr(), arguments, 1, nullptr));
     }
+    op.leave_to_device(look.is_send ? -1 : look.peer);
     if (!get(message, n.trouble).is_none() || !is_as_expected(message, look)) return false;
     op.end(0, look.is_send ? -1 : look.peer);
     if (!ops_.are_all_well()) get(get(message, n.lane), n.raise_trouble)();

@@ -29,6 +29,7 @@ struct TapNames {
   PyObject* const agree = intern("agree");
   PyObject* const count = intern("count");
   PyObject* const device = intern("device");
+  PyObject* const done = intern("done");
   PyObject* const form = intern("form");
   PyObject* const get_future = intern("get_future");
   PyObject* const held = intern("held");
@@ -64,22 +65,24 @@ struct TappedOp {
   std::uint32_t site = 0;
   PreviousOp previous;
   std::int64_t issued_ns = 0;
-  QueuedBegin queued;  // then its device ends it
-  std::shared_ptr<WatchedOp> watched;
-  bool is_message = false;
+  QueuedEnd queued;
 
   void end(std::uint32_t status, int source) {
     Recorder* const writer = recorder->writer();
     if (writer == nullptr) return;
-    if (queued && status == 0 && recorded.number != 0) {
-      if (!watched)
-        watched = queued.ops->end(recorder->recorder, recorded, queued, source, is_message);
-      if (watched) return;  // the reader tells it
-    }
-    if (!watched) return writer->ended(recorded, status, source);
-    const std::shared_ptr<WatchedOp> keep = watched;
-    const ReleaseGil released;  // the reader holds its lock while it asks the driver
-    keep->ended(status, source);
+    if (!queued.take(*writer, recorder->recorder, recorded, status, source))
+      writer->ended(recorded, status, source);
+  }
+  // Its library's future is done with having queued it.
+  void end_behind(nb::handle future) {
+    Recorder* const writer = recorder->writer();
+    if (writer != nullptr && !queued.take_behind(future, *writer, recorder->recorder, recorded))
+      writer->ended(recorded, 0, -1);
+  }
+  // A stream waits for it now; what it may be compared with comes later.
+  void leave_to_device(int source) {
+    Recorder* const writer = recorder->writer();
+    if (writer != nullptr) queued.take(*writer, recorder->recorder, recorded, 0, source);
   }
 };
 
@@ -111,13 +114,10 @@ class TappedEnd {
 
 class TappedOps {
  public:
-  // `end_flags`: what the ends of all collectives are, where they are not exact. `queued`: makes them so.
+  // `queued`: where they are when their call returns; null: their library's futures tell their ends.
   TappedOps(std::shared_ptr<RecorderHandle> recorder, std::uint64_t group, GroupHandle* control,
-            const ControlHandle* page, int end_flags, std::shared_ptr<QueuedOps> queued)
-      : recorder_(std::move(recorder)),
-        group_(group),
-        flags_(flag_async | end_flags),
-        queued_(std::move(queued)) {
+            const ControlHandle* page, std::shared_ptr<QueuedOps> queued)
+      : recorder_(std::move(recorder)), group_(group), queued_(std::move(queued)) {
     if (page != nullptr) page_ = page->control;
     control_ = &control_of(page);
     go_on();
@@ -127,20 +127,18 @@ class TappedOps {
     parts_->kept = recorder_->recorder;
   }
 
-  // `comm`: the name of this op; empty: that of the record. `device`: that of its tensors, where it is a GPU; else -1.
+  // `comm`: the name of this op; empty: that of the record.
   // Nullopt: nothing has begun, because something is to be looked at first: other breakpoints, an agreement
   // that has failed, a group that is broken, a forked child.
   std::optional<TappedOp> begin(Form& form, const CompiledPlan* plan, std::uint64_t seq,
                                 std::int64_t limit_ns, int flags, nb::handle about,
-                                std::string_view comm, int device) {
+                                std::string_view comm) {
     Recorder* const writer = recorder_->writer();
     if (writer == nullptr || !is_quiet()) return std::nullopt;
     recorder_->look_at_context();
     const Named named(*writer, comm);
     TappedOp op;
     op.recorder = recorder_;
-    if (queued_) op.queued = queued_->begin(device);
-    if (op.queued) flags &= ~flag_end_queued;
     OpFacts facts;
     const Moment now = control_->moment();
     facts.group = group_;
@@ -199,6 +197,11 @@ class TappedOps {
     return launched.result;
   }
 
+  // Directly before torch gets it. `device`: as queued_ops.hpp numbers them.
+  void begin_on_device(TappedOp& op, int device, bool is_async) const {
+    if (queued_) op.queued.begin = queued_->begin(device, is_async);
+  }
+
   // The lane calls `launch` by this object, which it keeps, unless somebody has put another one before it.
   void set_own_launch(nb::handle launch) { own_launch_ = launch.ptr(); }
   bool is_own_launch(nb::handle launch) const { return launch.ptr() == own_launch_; }
@@ -211,14 +214,13 @@ class TappedOps {
 
   // `begin` of a send or recv, which no agreement is for.
   std::optional<TappedOp> begin_message(Form& form, std::uint64_t seq, std::int64_t tag, int peer,
-                                        int flags, int device) {
+                                        int flags) {
     Recorder* const writer = recorder_->writer();
     if (writer == nullptr || !is_quiet()) return std::nullopt;
     recorder_->look_at_context();
     TappedOp op;
     op.recorder = recorder_;
-    op.is_message = true;
-    if (queued_) op.queued = queued_->begin(device);
+    op.queued.is_message = true;
     OpFacts facts;
     facts.group = group_;
     facts.seq = seq;
@@ -342,7 +344,7 @@ class TappedOps {
     try {
       begun = begin(nb::cast<Form&>(get(known, n.form)),
                     agrees_here ? &nb::cast<const CompiledPlan&>(plan) : nullptr, seq, limit_ns,
-                    flags_, known, comm, queued_ ? nb::cast<int>(get(known, n.device)) : -1);
+                    flag_async, known, comm);
     } catch (const Error&) {  // the group has been broken in this moment
     }
     if (!begun) return false;
@@ -361,6 +363,9 @@ class TappedOps {
         met_ = agreement;
       }
       has_agreed = true;
+      if (queued_)
+        begin_on_device(nb::cast<TappedOp&>(launched.op), nb::cast<int>(get(known, n.device)),
+                        is_async);
       launched.result = owned(PyObject_CallObject(start.ptr(), arguments.ptr()));
     } catch (nb::python_error& error) {
       // May raise the reason, which its caller gets instead.
@@ -405,6 +410,18 @@ class TappedOps {
     return owner;
   }
 
+  // Not by a callback: torch gives that a stream of its pool, in which the program may have queued something. False:
+  // it has failed, and calls back.
+  static bool is_behind(const nb::object& op, nb::handle future) {
+    try {
+      nb::cast<TappedOp&>(op).end_behind(future);
+    } catch (nb::python_error& error) {
+      if (!error.matches(PyExc_RuntimeError)) throw;
+      return false;
+    }
+    return true;
+  }
+
   // Has torch tell its end, on any thread.
   static void follow(const LaneParts& common, const nb::object& op, const nb::object& owner,
                      nb::handle work) {
@@ -415,6 +432,11 @@ class TappedOps {
     } catch (nb::python_error& error) {
       if (!error.matches(PyExc_RuntimeError)) throw;
       return;  // this kind of op has none
+    }
+    if (nb::cast<TappedOp&>(op).queued.begin.ops &&
+        PyObject_IsTrue(call(future, n.done).ptr()) == 1 && is_behind(op, future)) {
+      set(owner, n.held, nb::handle(Py_True));
+      return;
     }
     if (PySet_Add(common.followed.ptr(), owner.ptr()) != 0) nb::raise_python_error();
     const nb::object ended = nb::cast(TappedEnd(op, owner, common.followed));
@@ -458,8 +480,7 @@ class TappedOps {
 
   const std::shared_ptr<RecorderHandle> recorder_;
   const std::uint64_t group_;
-  const int flags_;
-  const std::shared_ptr<QueuedOps> queued_;  // null: their backend's futures tell all
+  const std::shared_ptr<QueuedOps> queued_;
   std::shared_ptr<Parts> parts_;
   std::deque<Unsettled> unsettled_;
   bool has_met_ = false;  // see have_met

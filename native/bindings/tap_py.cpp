@@ -50,7 +50,10 @@ void bind_tap(nb::module_& module) {
            [](TappedOp& self) {
              if (Recorder* const writer = self.recorder->writer()) writer->started(self.recorded);
            })
-      .def("ended", &TappedOp::end, nb::arg("status") = 0, nb::arg("source") = -1);
+      .def("ended", &TappedOp::end, nb::arg("status") = 0, nb::arg("source") = -1)
+      .def("end_behind", &TappedOp::end_behind, nb::arg("future"))
+      .def("leave_to_device", &TappedOp::leave_to_device, nb::arg("source"))
+      .def("left_device", [](TappedOp& self) { self.queued.leave(); });
 
   nb::class_<TappedEnd>(module, "TappedEnd", "Told by torch that an op has ended.",
                         nb::type_slots(slots_of_end))
@@ -60,19 +63,18 @@ void bind_tap(nb::module_& module) {
   nb::class_<TappedOps>(module, "TappedOps", "The ops of a group whose backend is not ours.",
                         nb::type_slots(slots_of_ops))
       .def(nb::init<std::shared_ptr<RecorderHandle>, std::uint64_t, GroupHandle*,
-                    const ControlHandle*, int, std::shared_ptr<QueuedOps>>(),
+                    const ControlHandle*, std::shared_ptr<QueuedOps>>(),
            nb::arg("recorder"), nb::arg("group"), nb::arg("control").none(), nb::arg("page").none(),
-           nb::arg("end_flags") = 0, nb::arg("queued").none() = nb::none())
+           nb::arg("queued").none() = nb::none())
       .def("begin", &TappedOps::begin, nb::arg("form"), nb::arg("plan").none(), nb::arg("seq"),
-           nb::arg("limit_ns"), nb::arg("flags"), nb::arg("about"), nb::arg("comm") = "",
-           nb::arg("device") = -1)
+           nb::arg("limit_ns"), nb::arg("flags"), nb::arg("about"), nb::arg("comm") = "")
       .def("launch", &TappedOps::launch, nb::arg("lane"), nb::arg("known"), nb::arg("is_async"),
            nb::arg("limit_ns"), nb::arg("is_boxed"), nb::arg("comm"), nb::arg("start"),
            nb::arg("arguments"), nb::arg("is_foreseen") = false)
       .def("set_own_launch", &TappedOps::set_own_launch, nb::arg("launch"))
       .def("end", &TappedOps::end, nb::arg("op"))
       .def("begin_message", &TappedOps::begin_message, nb::arg("form"), nb::arg("seq"),
-           nb::arg("tag"), nb::arg("peer"), nb::arg("flags"), nb::arg("device") = -1)
+           nb::arg("tag"), nb::arg("peer"), nb::arg("flags"))
       .def("agree", &TappedOps::agree, nb::arg("op"), nb::arg("plan"), nb::arg("limit_ns"))
       .def("are_all_well", &TappedOps::are_all_well)
       .def("unsettled", &TappedOps::unsettled)

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "beside_captures.hpp"
 #include "clock.hpp"
 #include "driver_library.hpp"
 
@@ -36,25 +37,21 @@ void WatchedOp::ended(std::uint32_t status, int source) {
   const std::lock_guard held(lock_);
   if (status == 0 && events_.end != nullptr) {
     // A thread of the program, which may use another device.
-    void* context = nullptr;
-    if (cuda_.get_current(&context) == CudaEvents::success &&
-        cuda_.set_current(events_.context) == CudaEvents::success) {
-      end_well(source);
-      cuda_.set_current(context);
-    }
+    const BesideCaptures beside(cuda_);
+    if (const InContext inside(cuda_, events_.context); inside) end_well(source);
   }
   events_ = {};
+  if (status != 0 && op_.number == 0) recorder_->failed_after_all(number_, status);
   recorder_->ended(op_, status, source);
 }
 
 void WatchedOp::broken_off(std::uint32_t status) {
   const std::lock_guard held(lock_);
   if (events_.end == nullptr) return;
-  void* context = nullptr;
-  if (cuda_.get_current(&context) == CudaEvents::success &&
-      cuda_.set_current(events_.context) == CudaEvents::success) {
-    if (cuda_.query(events_.end) == CudaEvents::success) end_well(source_);
-    cuda_.set_current(context);
+  {
+    const BesideCaptures beside(cuda_);
+    const InContext inside(cuda_, events_.context);
+    if (inside && cuda_.query(events_.end) == CudaEvents::success) end_well(source_);
   }
   events_ = {};
   recorder_->ended(op_, status, -1);
@@ -68,12 +65,11 @@ bool WatchedOp::has_begun() const {
 float WatchedOp::ran_ms() const {
   float ms = -1;
   if (cuda_.elapsed(&ms, events_.begin, events_.end) != CudaEvents::success) return -1;
-  // It came to the device while that was at the op before it.
-  if (float since = -1;
-      events_.previous != nullptr &&
-      cuda_.elapsed(&since, events_.previous, events_.end) == CudaEvents::success && since >= 0)
-    ms = std::min(ms, since);
-  return ms;
+  if (events_.previous == nullptr) return ms;
+  // It may have come to the device while that was at the op before it.
+  float since = -1;
+  const int asked = cuda_.elapsed(&since, events_.previous, events_.end);
+  return asked == CudaEvents::success && since >= 0 ? std::min(ms, since) : ms;
 }
 
 void WatchedOp::end_well(int source) {
@@ -95,47 +91,55 @@ bool WatchedOp::has_ended() {
   return op_.number == 0;
 }
 
-bool WatchedOp::look() {
+WatchedOp::Look WatchedOp::look(std::unordered_set<const void*>& behind) {
   const std::lock_guard held(lock_);
-  if (events_.end == nullptr) return true;
+  if (events_.end == nullptr) return Look::over;
+  if (events_.previous != nullptr && behind.contains(events_.previous)) {
+    behind.insert(events_.end);
+    return Look::is_behind;
+  }
   // The thread of the reader has no context of its own, and must not make one.
-  if (cuda_.set_current(events_.context) != CudaEvents::success) return true;
+  if (cuda_.set_current(events_.context) != CudaEvents::success) return Look::over;
   // The end first: what has ended by now had started before it is asked for.
   const int end = cuda_.query(events_.end);
-  if (end != CudaEvents::success && end != CudaEvents::not_ready) return true;
+  if (end != CudaEvents::success && end != CudaEvents::not_ready) return Look::over;
   if (op_.started_ns == 0) {
     const int begin = cuda_.query(events_.begin);
-    if (begin != CudaEvents::success && begin != CudaEvents::not_ready) return true;
+    if (begin != CudaEvents::success && begin != CudaEvents::not_ready) return Look::over;
     if (end == CudaEvents::success || has_begun()) recorder_->started(op_);
   }
-  if (end == CudaEvents::not_ready) return false;
+  if (end == CudaEvents::not_ready) {
+    behind.insert(events_.end);
+    return Look::waits;
+  }
   end_well(source_);
-  return true;
+  return Look::over;
 }
 
-void EventReader::watch(const std::shared_ptr<WatchedOp>& op, void* begin, void* end, int source) {
+bool EventReader::watch(const std::shared_ptr<WatchedOp>& op, void* begin, void* end, int source) {
   WatchedEvents events;
   events.begin = begin;
   events.end = end;
   if (generation_ != fork_generation() || cuda_.get_current(&events.context) != CudaEvents::success)
-    return;
-  watch(op, std::move(events), source);
+    return false;
+  return watch(op, std::move(events), source);
 }
 
-void EventReader::watch(const std::shared_ptr<WatchedOp>& op, WatchedEvents events, int source) {
-  if (generation_ != fork_generation()) return;  // the thread, and the device, are the parent's
+bool EventReader::watch(const std::shared_ptr<WatchedOp>& op, WatchedEvents events, int source) {
+  if (generation_ != fork_generation()) return false;  // the thread and the device are the parent's
+  const std::lock_guard held(lock_);
+  if (is_closed_) return false;
   {
-    const std::lock_guard held(op->lock_);
+    const std::lock_guard op_held(op->lock_);
     op->cuda_ = cuda_;
     op->events_ = std::move(events);
     op->source_ = source;
     op->since_ns_ = now_ns();
   }
-  const std::lock_guard held(lock_);
-  if (is_closed_) return;
   ops_.push_back(op);
   if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
   changed_.notify_one();
+  return true;
 }
 
 void EventReader::close() {
@@ -161,6 +165,7 @@ void EventReader::work() {
   if (int mode = CudaEvents::relaxed; cuda_.exchange_capture_mode != nullptr)
     cuda_.exchange_capture_mode(&mode);
   std::vector<std::shared_ptr<WatchedOp>> ops;
+  std::unordered_set<const void*> behind;
   bool is_last = false;
   while (!is_last) {
     {
@@ -171,19 +176,17 @@ void EventReader::work() {
     }
     const std::int64_t began_ns = now_ns();
     std::int64_t youngest_ns = 0;
-    std::vector<WatchedOp*> over;
+    std::unordered_set<const WatchedOp*> over;
+    behind.clear();
     for (const auto& op : ops) {
-      if (op->look())
-        over.push_back(op.get());
-      else
-        youngest_ns = std::max(youngest_ns, op->since_ns_);
+      const WatchedOp::Look seen = op->look(behind);
+      if (seen == WatchedOp::Look::over) over.insert(op.get());
+      if (seen == WatchedOp::Look::waits) youngest_ns = std::max(youngest_ns, op->since_ns_);
     }
     const std::int64_t ended_ns = now_ns();
     {
       std::unique_lock held(lock_);
-      std::erase_if(ops_, [&over](const auto& op) {
-        return std::find(over.begin(), over.end(), op.get()) != over.end();
-      });
+      std::erase_if(ops_, [&over](const auto& op) { return over.contains(op.get()); });
       ops.clear();
       if (is_closed_ || ops_.empty()) continue;
       // Many ops take long to look at: most of the time nothing is done all the same.

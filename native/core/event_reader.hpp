@@ -8,7 +8,6 @@
 // What is seen is late by up to the time between two looks. How long the op took, the device has measured: when it
 // ends, its start is set so long before, where the events were made with their times.
 //
-// Whoever watches keeps both events until `stop_watching` has returned.
 #pragma once
 
 #include <condition_variable>
@@ -17,6 +16,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <unordered_set>
 #include <vector>
 
 #include "fork.hpp"
@@ -45,8 +45,8 @@ struct WatchedEvents {
   void* end = nullptr;  // null: it is not watched
   // The end of the op before it, which must have passed as well for this one to start; null: it waits for none.
   void* previous = nullptr;
-  std::shared_ptr<const void>
-      keep[3];  // what they belong to, if that is not kept by whoever watches
+  // What they belong to; where these are null, whoever watches keeps the events until `stop_watching`.
+  std::shared_ptr<const void> keep[3];
 };
 
 // An op whose events are read. Any thread may use it.
@@ -58,13 +58,15 @@ class WatchedOp {
   void ended(std::uint32_t status, int source);
   // Nobody asks for the events any more when this returns.
   void stop_watching();
-  // It is broken off, unless its device has done it by now.
+  // It is broken off, unless its device has done it by now. Then the device lets go of it, as if it were done.
   void broken_off(std::uint32_t status);
   bool has_ended();  // in the record
 
  private:
   friend class EventReader;
-  bool look();  // whether it need not be looked at any more
+  enum class Look { over, waits, is_behind };
+  // `behind`: the ends of ops that wait, or are behind one that does; this one need not be asked for then.
+  Look look(std::unordered_set<const void*>& behind);
   void end_well(int source);
   bool has_begun() const;
   float ran_ms() const;  // below 0: the device did not measure
@@ -72,6 +74,7 @@ class WatchedOp {
   std::mutex lock_;  // protects the rest; held while the driver is asked
   const std::shared_ptr<Recorder> recorder_;
   RecordedOp op_;
+  const std::uint64_t number_ = op_.number;  // also when it has ended
   CudaEvents cuda_;
   WatchedEvents events_;
   int source_ = -1;
@@ -85,10 +88,10 @@ class EventReader {
   EventReader(const EventReader&) = delete;
   EventReader& operator=(const EventReader&) = delete;
 
-  // From now on. `source` is written where the op ends well.
-  void watch(const std::shared_ptr<WatchedOp>& op, WatchedEvents events, int source);
+  // From now on. `source` is written where the op ends well. False: it is closed, or its thread is the parent's.
+  bool watch(const std::shared_ptr<WatchedOp>& op, WatchedEvents events, int source);
   // The same in the context of the calling thread.
-  void watch(const std::shared_ptr<WatchedOp>& op, void* begin, void* end, int source);
+  bool watch(const std::shared_ptr<WatchedOp>& op, void* begin, void* end, int source);
   // Ends the thread, after a last look; what is watched is left to others.
   void close();
 

@@ -423,17 +423,38 @@ void Recorder::set_error(std::uint64_t number, std::uint64_t text) {
 
 void Recorder::set_seq(RecordedOp& op, std::uint64_t seq) {
   op.seq = seq;
-  if (op.number == 0) return;
+  change(op.number, [seq](OpEntry& entry) { return std::exchange(entry.seq, seq) != seq; });
+}
+
+void Recorder::set_end_queued(const RecordedOp& op) {
+  change(op.number, [](OpEntry& entry) {
+    const auto flags =
+        static_cast<std::uint8_t>((entry.flags & ~flag_end_noticed) | flag_end_queued);
+    return std::exchange(entry.flags, flags) != flags;
+  });
+}
+
+void Recorder::failed_after_all(std::uint64_t number, std::uint32_t status) {
   const Lock lock(*this);
-  OpEntry* entry = find(op.number);
-  if (entry == nullptr || entry->seq == seq) return;
+  if (OpEntry* entry = number != 0 ? find(number) : nullptr) publish(entry->outcome, pack(status));
+}
+
+// `how` changes what the check of an entry covers, and says whether it has.
+template <class How>
+void Recorder::change(std::uint64_t number, How&& how) {
+  if (number == 0) return;
+  const Lock lock(*this);
+  OpEntry* const entry = find(number);
+  if (entry == nullptr) return;
+  OpEntry changed = *entry;
+  if (!how(changed)) return;
   invalidate(entry->number);
-  entry->seq = seq;
+  how(*entry);
   std::uint64_t words[11];
   std::memcpy(words, entry, sizeof words);
-  words[0] = op.number;
+  words[0] = number;
   entry->check = checksum(words, 11);
-  publish(entry->number, op.number);
+  publish(entry->number, number);
 }
 
 std::uint64_t Recorder::note(EventType type, const OpFacts& facts, Form* form, std::uint64_t text) {

@@ -143,6 +143,10 @@ class Recorder {
   void ended_after(RecordedOp& op, std::int64_t ran_ns, int source);
   // It turned out that another thread's op came first.
   void set_seq(RecordedOp& op, std::uint64_t seq);
+  // Its end is when its device had it in a queue, whatever was said of its end when it began.
+  void set_end_queued(const RecordedOp& op);
+  // It has ended well on its device, because it was broken off there.
+  void failed_after_all(std::uint64_t number, std::uint32_t status);
   // The words for an op that has failed.
   void set_error(std::uint64_t number, std::uint64_t text);
   // A mark, a span's begin or end, a finding: complete at once. Returns its number.
@@ -213,6 +217,8 @@ class Recorder {
   void find_counter(const Group& group, Form& form);
   void keep_form(Form& form);
   OpEntry& place_of(std::uint64_t number) const;
+  template <class How>
+  void change(std::uint64_t number, How&& how);
   OpEntry* find(std::uint64_t number);
   void park(const OpEntry& entry);
   std::uint64_t write(EventType type, const OpFacts& facts, std::uint8_t kind, const Form* form,

@@ -1,50 +1,12 @@
 #include "stream_events.hpp"
 
+#include "beside_captures.hpp"
 #include "driver_library.hpp"
 
 namespace distdbg {
 namespace {
 
 constexpr int success = CudaEvents::success;
-
-// The context of a device, for the calls of this thread; then the one from before.
-class InContext {
- public:
-  InContext(const CudaEvents& cuda, void* context) : cuda_(cuda) {
-    if (cuda_.get_current(&before_) != success) return;
-    is_inside_ = before_ == context || cuda_.set_current(context) == success;
-    is_changed_ = is_inside_ && before_ != context;
-  }
-  ~InContext() {
-    if (is_changed_) cuda_.set_current(before_);
-  }
-  InContext(const InContext&) = delete;
-  InContext& operator=(const InContext&) = delete;
-  explicit operator bool() const { return is_inside_; }
-
- private:
-  const CudaEvents& cuda_;
-  void* before_ = nullptr;
-  bool is_inside_ = false;
-  bool is_changed_ = false;
-};
-
-// What is made meanwhile is no part of a graph that any thread captures.
-class BesideCaptures {
- public:
-  explicit BesideCaptures(const CudaEvents& cuda) : cuda_(cuda) { exchange(); }
-  ~BesideCaptures() { exchange(); }
-  BesideCaptures(const BesideCaptures&) = delete;
-  BesideCaptures& operator=(const BesideCaptures&) = delete;
-
- private:
-  void exchange() {
-    if (cuda_.exchange_capture_mode != nullptr) cuda_.exchange_capture_mode(&mode_);
-  }
-
-  const CudaEvents& cuda_;
-  int mode_ = CudaEvents::relaxed;
-};
 
 }  // namespace
 
@@ -56,25 +18,45 @@ CudaStreams open_cuda_streams(const std::string& path) {
   library.find("cuStreamIsCapturing", cuda.is_capturing);
   library.find("cuDeviceGet", cuda.get_device);
   library.find("cuDevicePrimaryCtxRetain", cuda.retain);
+  library.find("cuStreamCreate", cuda.create_stream);
   return cuda;
 }
 
 StreamEventPointer StreamEvents::record(int device, void* stream) {
   if (generation_ != fork_generation()) return nullptr;
-  int is_capturing = 0;
-  if (streams_.is_capturing(stream, &is_capturing) != success || is_capturing != 0) return nullptr;
   StreamEventPointer taken = take(device);
   if (!taken) return nullptr;
+  // The device's, also where this thread has none or another one: the default stream is that of a context.
   const InContext inside(events_, taken->context);
-  if (!inside || streams_.record(taken->event, stream) != success) return nullptr;
+  int is_capturing = 0;
+  if (!inside || streams_.is_capturing(stream, &is_capturing) != success || is_capturing != 0 ||
+      streams_.record(taken->event, stream) != success)
+    return nullptr;
   return taken;
+}
+
+void* StreamEvents::stream(int device) {
+  if (generation_ != fork_generation()) return nullptr;
+  const std::lock_guard held(lock_);
+  Device& of = find(device);
+  if (of.context == nullptr || of.stream != nullptr) return of.stream;
+  const BesideCaptures beside(events_);
+  const InContext inside(events_, of.context);
+  constexpr unsigned waits_for_no_other = 1;  // CU_STREAM_NON_BLOCKING
+  if (!inside || streams_.create_stream(&of.stream, waits_for_no_other) != success)
+    of.stream = nullptr;
+  return of.stream;
+}
+
+StreamEvents::Device& StreamEvents::find(int device) {
+  const auto [at, is_new] = devices_.try_emplace(device);
+  if (is_new) at->second.context = context_of(device);
+  return at->second;
 }
 
 StreamEventPointer StreamEvents::take(int device) {
   const std::lock_guard held(lock_);
-  const auto [at, is_new] = devices_.try_emplace(device);
-  Device& of = at->second;
-  if (is_new) of.context = context_of(device);
+  Device& of = find(device);
   if (of.context == nullptr || of.in_use >= most_in_use) return nullptr;
   void* event = nullptr;
   if (of.free.empty()) {
@@ -94,6 +76,8 @@ StreamEventPointer StreamEvents::take(int device) {
 }
 
 void StreamEvents::give_back(int device, void* event) {
+  if (generation_ != fork_generation())
+    return;  // the lock may be held by a thread that is not here
   const std::lock_guard held(lock_);
   Device& of = devices_[device];
   of.free.push_back(event);

@@ -25,6 +25,7 @@ struct CudaStreams {
   int (*is_capturing)(void* stream, int* status) = nullptr;
   int (*get_device)(int* device, int ordinal) = nullptr;
   int (*retain)(void** context, int device) = nullptr;
+  int (*create_stream)(void** stream, unsigned flags) = nullptr;
 };
 
 // Throws Error(Fault::network) with the linker's words where the library or one of its functions is missing.
@@ -45,15 +46,19 @@ class StreamEvents : public std::enable_shared_from_this<StreamEvents> {
   // Behind all that is queued in this stream. Null: nobody can tell when that is, because a graph is captured, the
   // driver refuses, so many ops are in flight already, or this is a forked child.
   StreamEventPointer record(int device, void* stream);
+  // One of our own, in which nothing else is queued: it waits for what it is told to wait for. Null: there is none.
+  void* stream(int device);
 
  private:
   static constexpr std::size_t most_in_use = 8192;
   struct Device {
     void* context = nullptr;  // null: there is none
+    void* stream = nullptr;   // ours
     std::vector<void*> free;
     std::size_t in_use = 0;
   };
 
+  Device& find(int device);
   StreamEventPointer take(int device);
   void give_back(int device, void* event);
   void* context_of(int device) const;

@@ -11,7 +11,8 @@ int cuEventQuery(void* event) {
 }
 
 int cuCtxGetCurrent(void** context) {
-  *context = &the_context;
+  if (current == 0) current = &the_context;
+  *context = current;
   return 0;
 }
 

@@ -20,6 +20,7 @@ from distdbg.ops.call import Kind
 from distdbg.record.entries import OpEntry
 from distdbg.record.format import Flag, Status
 from distdbg.record.reader import read_record
+from distdbg.torch_bridge.tap.queued import HOST, NOWHERE, WITHOUT_EVENTS
 from tests.support.cuda_stand_in import compile_driver, open_driver
 
 LIMIT_S = 20
@@ -50,7 +51,12 @@ def reader(path_of_driver: str) -> Iterator[EventReader]:
 
 @pytest.fixture
 def queued(path_of_driver: str, driver: ctypes.CDLL, reader: EventReader) -> QueuedOps:
-    return QueuedOps(StreamEvents(path_of_driver), reader, driver.stream_of)
+    return QueuedOps(StreamEvents(path_of_driver), reader, driver.stream_of, wait_for)
+
+
+def wait_for(address: int, device: int, future: Any) -> None:
+    """What torch does: the stream waits for what the future is done with."""
+    future(address)
 
 
 class Job:
@@ -68,8 +74,8 @@ class Job:
     def begin(self, device: int = 0, kind: Kind = Kind.ALL_REDUCE) -> Any:
         self.count += 1
         form = Form(b"{}", kind.label, int(kind), 8, 0, "float32")
-        flags = int(Flag.MESSAGE) if kind >= Kind.SEND else 0
-        began = self.queued.begin(device)
+        flags = int(Flag.MESSAGE | Flag.END_NOTICED) if kind >= Kind.SEND else 0
+        began = self.queued.begin(device, True)
         op = self.recorder.begin(self.group, form, self.count, 0, -1, flags)
         op.set_begin(began)
         return op
@@ -171,13 +177,13 @@ def test_nothing_is_recorded_in_a_stream_that_is_captured(
     job: Job, queued: QueuedOps, driver: ctypes.CDLL
 ) -> None:
     driver.set_capturing(0, 1)
-    assert not queued.begin(0)
+    assert not queued.begin(0, True).has_event
     driver.set_capturing(0, 0)
     op = job.begin()
     driver.set_capturing(0, 1)  # between its begin and its end
     op.ended(0, -1)
     driver.set_capturing(0, 0)
-    assert job.find(op).status == Status.OK
+    assert (job.find(op).status, job.find(op).is_end_queued) == (Status.OK, True)
 
 
 def test_what_has_no_device_and_what_cannot_be_asked_ends_at_once(
@@ -186,41 +192,151 @@ def test_what_has_no_device_and_what_cannot_be_asked_ends_at_once(
     def refuses(device: int) -> int:
         raise RuntimeError("CUDA error")
 
-    assert not queued.begin(-1)
-    assert not queued.begin(9)
-    assert not QueuedOps(StreamEvents(path_of_driver), reader, refuses).begin(0)
-    op = job.begin(device=-1)
-    op.ended(0, -1)
-    assert job.find(op).status == Status.OK
+    assert not queued.begin(HOST, True).is_queued
+    assert not queued.begin(NOWHERE, False).is_queued  # its call waits for it
+    assert queued.begin(NOWHERE, True).is_queued
+    assert not queued.begin(9, True).has_event
+    refused = QueuedOps(StreamEvents(path_of_driver), reader, refuses, wait_for)
+    assert not refused.begin(0, True).has_event
+    for device, is_queued in ((HOST, False), (NOWHERE, True), (WITHOUT_EVENTS, True), (9, True)):
+        op = job.begin(device=device)
+        op.ended(0, -1)
+        assert (job.find(op).status, job.find(op).is_end_queued) == (Status.OK, is_queued)
 
 
-def test_another_thread_that_has_seen_the_end_is_believed(job: Job) -> None:
+def test_another_thread_may_wait_for_it(job: Job, driver: ctypes.CDLL) -> None:
     op = job.begin()
     thread = threading.Thread(target=op.ended, args=(0, -1))
     thread.start()
     thread.join()
-    assert job.find(op).status == Status.OK
+    assert not job.has_ended(op)
+    driver.pass_next(1.0)
+    driver.pass_next(2.0)
+    assert comes(lambda: job.has_ended(op))
+
+
+def test_an_op_whose_library_says_that_its_device_has_done_it_ends_at_once(job: Job) -> None:
+    op, queued = job.begin(), job.begin()
+    op.left_device()
+    op.ended(0, -1)
+    assert (job.find(op).status, job.find(op).is_end_queued) == (Status.OK, False)
+    queued.ended(0, -1)
+    queued.left_device()  # its device is to tell by now
+    queued.ended(0, -1)
+    assert not job.has_ended(queued)
+
+
+def test_its_end_comes_in_a_stream_that_waits_for_its_future(job: Job, driver: ctypes.CDLL) -> None:
+    waited: list[int] = []
+    op = job.begin()
+    op.end_behind(waited.append)
+    op.ended(0, -1)  # somebody waits as well
+    assert waited
+    assert waited != [driver.stream_of(0)]
+    driver.pass_next(1.0)
+    assert driver.pass_next(1.5) == 0  # there is one end
+    assert comes(lambda: job.has_ended(op))
+    assert job.ran_ns(op) == 500_000
+
+
+def test_without_a_place_on_its_device_its_future_ends_it(job: Job) -> None:
+    op = job.begin(device=WITHOUT_EVENTS)
+    op.end_behind(lambda address: None)
+    assert (job.find(op).status, job.find(op).is_end_queued) == (Status.OK, True)
+
+
+def test_a_message_that_ends_when_it_is_queued_is_not_one_whose_end_is_noticed(job: Job) -> None:
+    op = job.begin(device=WITHOUT_EVENTS, kind=Kind.SEND)
+    assert job.find(op).is_end_noticed
+    op.ended(0, -1)
+    assert (job.find(op).is_end_noticed, job.find(op).is_end_queued) == (False, True)
+
+
+def test_the_default_stream_is_that_of_the_ops_device(
+    path_of_driver: str, driver: ctypes.CDLL, reader: EventReader
+) -> None:
+    queued = QueuedOps(StreamEvents(path_of_driver), reader, lambda device: 0, wait_for)
+    found: list[bool] = []
+
+    def begin() -> None:  # in a thread without a context
+        found.extend(queued.begin(device, True).has_event for device in (1, 0))
+
+    thread = threading.Thread(target=begin)
+    thread.start()
+    thread.join()
+    assert found == [True, True]
+
+
+def test_other_threads_run_while_the_queue_of_the_device_is_full(
+    queued: QueuedOps, driver: ctypes.CDLL
+) -> None:
+    assert queued.begin(0, True).has_event
+    driver.set_full(1)
+    thread = threading.Thread(target=queued.begin, args=(0, True))
+    thread.start()
+    spin_ms(50)  # none of this would run
+    assert thread.is_alive()
+    driver.set_full(0)
+    thread.join(LIMIT_S)
+    assert not thread.is_alive()
 
 
 def test_a_group_that_is_given_up_ends_what_its_device_has_not_done(
     job: Job, queued: QueuedOps, driver: ctypes.CDLL, reader: EventReader
 ) -> None:
-    done, hangs = job.begin(), job.begin()
+    done, hangs, late = job.begin(), job.begin(), job.begin()
     done.ended(0, -1)
-    reader.close()  # nobody has read that it is done
     hangs.ended(0, -1)
-    for _ in range(3):  # both begins, and the end of the first
+    spin_ms(40)  # so old that the reader comes once in a millisecond
+    for _ in range(4):  # the begins, and the end of the first
         driver.pass_next(1.0)
     queued.broken_off(int(Status.MISMATCH))
     assert job.find(done).status == Status.OK
     assert job.find(hangs).status == Status.MISMATCH
     driver.pass_next(2.0)  # the device lets go of it
     hangs.ended(0, -1)
-    assert job.find(hangs).status == Status.MISMATCH
+    late.ended(0, -1)
+    assert [job.find(op).status for op in (hangs, late)] == [Status.MISMATCH] * 2
+
+
+def test_an_error_that_comes_after_the_device_let_go_of_it_is_its_end(
+    job: Job, driver: ctypes.CDLL
+) -> None:
+    driver.set_holds(0)
+    op = job.begin()
+    op.ended(0, -1)
+    assert comes(lambda: job.has_ended(op))
+    op.ended(int(Status.TIMEOUT), -1)
+    assert job.find(op).status == Status.TIMEOUT
+
+
+def test_nothing_is_kept_of_what_ended_behind_one_that_hangs(job: Job, driver: ctypes.CDLL) -> None:
+    job.begin(kind=Kind.RECV).ended(0, -1)
+    driver.set_holds(0)
+
+    def pages_after(count: int) -> int:
+        for n in range(count):
+            job.begin().ended(0, -1)
+            if n % 500 == 499:
+                spin_ms(5)
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    before = pages_after(2_000)
+    assert pages_after(20_000) - before < 500  # of 4 KiB: a tenth of them at 100 bytes each
+
+
+def test_an_op_behind_the_end_of_the_reader_ends_as_it_is_queued(
+    job: Job, reader: EventReader
+) -> None:
+    reader.close()
+    op = job.begin()
+    op.ended(0, -1)
+    assert (job.find(op).status, job.find(op).is_end_queued) == (Status.OK, True)
 
 
 def test_an_error_ends_it_too(job: Job, driver: ctypes.CDLL) -> None:
-    before, behind = job.begin(), job.begin()
+    before = job.begin()
+    behind = job.begin()
     before.ended(int(Status.TIMEOUT), -1)
     behind.ended(0, -1)
     behind.ended(int(Status.TIMEOUT), -1)
@@ -252,10 +368,10 @@ def test_the_reader_looks_once_more_as_it_closes(
 
 def test_a_forked_child_records_no_events(queued: QueuedOps, driver: ctypes.CDLL) -> None:
     driver.set_holds(0)
-    assert queued.begin(0)
+    assert queued.begin(0, True).has_event
     child = os.fork()
     if child == 0:
-        os._exit(1 if queued.begin(0) else 0)
+        os._exit(1 if queued.begin(0, True).has_event else 0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 

@@ -14,6 +14,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "stream_of": (ctypes.c_void_p, [ctypes.c_int]),
     "set_capturing": (None, [ctypes.c_int, ctypes.c_int]),
     "set_holds": (None, [ctypes.c_int]),
+    "set_full": (None, [ctypes.c_int]),
     "set_now": (None, [ctypes.c_float]),
     "count_made": (ctypes.c_int, []),
     "count_asked_elsewhere": (ctypes.c_int, []),

@@ -1,8 +1,10 @@
 // Stands for CUDA's driver: contexts, streams and events that do nothing. It claims nothing about hardware.
 //
-// An event that is recorded passes at once, or, while streams hold, when pass_next() says so, in the order of records.
+// An event that is recorded passes at once, or, while streams hold, when pass_next() says so, in the order of
+// records. While the queue is full, to record one blocks.
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { success = 0, invalid_context = 201, invalid_handle = 400, not_ready = 600, most = 65536 };
 enum { device_count = 2, first_device = 7 };
@@ -23,6 +25,7 @@ static struct stream streams[device_count];
 static __thread int* current;
 static struct event* waiting[most];
 static int waiting_count, waiting_first, made, holds, asked_elsewhere;
+static volatile int is_full;
 static float now_ms;
 
 int cuDeviceGet(int* device, int ordinal) {
@@ -46,8 +49,26 @@ int cuCtxSetCurrent(void* context) {
   return success;
 }
 
+// The default stream is that of the current context.
+static struct stream* find(void* stream) {
+  if (stream != NULL) return stream;
+  if (current == NULL) return NULL;
+  streams[current - contexts].device = (int)(current - contexts);
+  return &streams[current - contexts];
+}
+
 int cuStreamIsCapturing(void* stream, int* status) {
-  *status = ((struct stream*)stream)->is_capturing;
+  const struct stream* in = find(stream);
+  if (in == NULL) return invalid_context;
+  *status = in->is_capturing;
+  return success;
+}
+
+int cuStreamCreate(void** stream, unsigned flags) {
+  if (current == NULL || flags != 1) return invalid_context;
+  struct stream* created = calloc(1, sizeof *created);
+  created->device = (int)(current - contexts);
+  *stream = created;
   return success;
 }
 
@@ -64,8 +85,10 @@ int cuEventCreate(void** made_event, unsigned flags) {
 
 int cuEventRecord(void* recorded, void* stream) {
   struct event* event = recorded;
-  if (current != &contexts[event->device] || event->device != ((struct stream*)stream)->device)
+  const struct stream* in = find(stream);
+  if (in == NULL || current != &contexts[event->device] || event->device != in->device)
     return invalid_handle;
+  while (is_full) usleep(1000);
   pthread_mutex_lock(&lock);
   event->status = holds ? not_ready : success;
   event->at_ms = now_ms;
@@ -97,6 +120,7 @@ void* stream_of(int device) {
   return &streams[device];
 }
 void set_capturing(int device, int is_capturing) { streams[device].is_capturing = is_capturing; }
+void set_full(int it_is) { is_full = it_is; }
 void set_holds(int it_holds) { holds = it_holds; }
 void set_now(float ms) { now_ms = ms; }
 int count_made(void) { return made; }

@@ -79,16 +79,13 @@ class RecordedEngine(EngineAround):
         other = self._other_rules()
         if other is not None:
             return other.submit(call)
-        flags = int(Flag.ASYNC) | self._noticed(call)
-        begin_queued = getattr(self.inner, "begin_queued", None)
-        queued = None if begin_queued is None else begin_queued(call)
-        if queued:
-            flags &= ~int(Flag.END_QUEUED)
-        op = self._begin(call, flags)
-        if queued:
-            op.set_begin(queued)
+        op = self._begin(call, int(Flag.ASYNC) | self._noticed(call))
         try:
-            return RecordedPending(self.inner.submit(call), self, op, self.recorder)
+            pending = self.inner.submit(call)
+            queued = getattr(call, "queued", None)
+            if queued is not None:
+                op.set_begin(queued)
+            return RecordedPending(pending, self, op, self.recorder)
         except BaseException as error:
             self.end(op, error)
             raise
@@ -116,11 +113,9 @@ class RecordedEngine(EngineAround):
             write_error(self.recorder, self.group_number, number, error)
 
     def _noticed(self, call: Call) -> int:
-        """The flag of an op whose end is known by whoever asks or waits for it alone, or is its device's."""
+        """The flag of an op whose end is known by whoever asks or waits for it alone."""
         is_told = call.kind < Kind.SEND and getattr(self.inner, "tells_ends", False)
-        if not is_told:
-            return int(Flag.END_NOTICED)
-        return int(Flag.END_QUEUED) if getattr(self.inner, "ends_when_queued", False) else 0
+        return 0 if is_told else int(Flag.END_NOTICED)
 
     def _other_rules(self) -> Engine | None:
         """None: the same breakpoints are armed as before."""
@@ -227,6 +222,19 @@ class RecordedPending(PendingAround):
         with _ENDING:
             op, self._op = self._op, None
         return op
+
+    def end_behind(self, future: Any) -> None:
+        """The backend's future is done with having queued the op: its device tells the end."""
+        op = self._op
+        if op is not None:
+            op.end_behind(future)
+            self._take_op()
+
+    def left_device(self) -> None:
+        """The backend says that its device has done it."""
+        op = self._op
+        if isinstance(op, (RecordedOp, TappedOp)):
+            op.left_device()
 
     def note_end(self, error: BaseException | None = None) -> None:
         """The backend says that the op has ended, before anybody has asked; on any thread."""

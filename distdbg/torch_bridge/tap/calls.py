@@ -7,11 +7,14 @@ only what they mean. Ops on several tensors at once are one Call whose contents 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distdbg.ops.call import PLACE_SHIFT, BlockPart, Call, Kind
 from distdbg.ops.reduce_op import RedOpType, ReduceOp
 from distdbg.runtime.backends.checked.checked_pending import CheckedPending
+
+if TYPE_CHECKING:
+    from distdbg.native import QueuedBegin
 
 #: The arguments of one op by the names in its schema.
 Arguments = dict[str, Any]
@@ -25,6 +28,7 @@ class TapCall(Call):
         "is_async",
         "is_method",
         "pending",
+        "queued",
         "refusal",
         "result",
         "start",
@@ -40,6 +44,8 @@ class TapCall(Call):
         self.is_async = False
         #: Whether `start` is a method of torch's group, which returns the Work itself.
         self.is_method = False
+        #: Where it began on its device; None: torch's future tells its end.
+        self.queued: QueuedBegin | None = None
         #: What torch has raised instead of starting it.
         self.refusal: Exception | None = None
         self.result: Any = None

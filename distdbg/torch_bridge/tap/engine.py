@@ -45,7 +45,7 @@ from distdbg.torch_bridge.tap.torch_functions import real_wait, unboxed_work
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distdbg.native import QueuedBegin, TappedOps
+    from distdbg.native import TappedOps
     from distdbg.runtime.backends.checked.agreement import Agreement
     from distdbg.runtime.backends.checked.control import ControlGroup
     from distdbg.runtime.backends.checked.traits import Traits
@@ -85,16 +85,8 @@ class TorchEngine:
         #: A wait of NCCL's is for the stream of the thread that waits.
         name = str(theirs.group.name()).lower()
         self.distdbg_is_bound_to_thread = "gloo" not in name
-        #: Their futures are done when the device has the op in its queue; only the device knows its end.
-        self.ends_when_queued = name.endswith(("nccl", "xccl"))
-        #: Events around them, which tell it.
-        self.queued = queued_ops() if self.ends_when_queued else None
-
-    def begin_queued(self, call: Call) -> QueuedBegin | None:
-        """Say where an op begins on its device; None: its device tells nothing."""
-        if self.queued is None:
-            return None
-        return self.queued.begin(device_of((*call.inputs, *call.outputs)))
+        #: Where their futures are done when the device has the op in its queue: only that knows its end.
+        self.queued = queued_ops() if name.endswith(("nccl", "xccl")) else None
 
     def run(self, call: Call) -> int:
         """Start and wait."""
@@ -105,6 +97,9 @@ class TorchEngine:
     def submit(self, call: Call) -> Pending:
         """Hand it back to torch."""
         assert isinstance(call, TapCall)
+        if self.queued is not None:
+            device = device_of((*call.inputs, *call.outputs))
+            call.queued = self.queued.begin(device, call.is_async)
         try:
             call.result = call.start()
         except Exception as error:
@@ -165,8 +160,6 @@ class TapEngine(CheckedEngine):
         self, engine: Engine, control: ControlGroup, traits: Traits, name: str, level: int
     ) -> None:
         super().__init__(engine, control, traits, name, level)
-        self.ends_when_queued = bool(getattr(engine, "ends_when_queued", False))
-        self.begin_queued = getattr(engine, "begin_queued", None)
         #: The short way of this group's ops.
         self.lane: ShortWay | None = None
         #: What is to be looked after while a thread waits in torch, and what was found.

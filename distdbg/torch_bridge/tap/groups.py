@@ -23,7 +23,7 @@ from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.engine import TapEngine, TorchGroupEngine
 from distdbg.torch_bridge.tap.in_flight import InFlight
 from distdbg.torch_bridge.tap.lane import FastLane, LaneOp, key_of, lane_of
-from distdbg.torch_bridge.tap.lane_message import LaneMessage
+from distdbg.torch_bridge.tap.lane_message import LaneMessage, compare_owed
 from distdbg.torch_bridge.tap.nvtx import Ranges
 from distdbg.torch_bridge.training.ddp import armed, bucket_of
 from distdbg.torch_bridge.training.naming import named
@@ -136,6 +136,11 @@ class TappedGroup:
             future = work.get_future()
         except RuntimeError:
             return  # this kind of op has none
+        queued = op.call.queued
+        if queued is not None and queued.is_queued and future.done():
+            with suppress(RuntimeError):  # it has failed, and calls back
+                op.note_queued(future)
+                return
         self.followed.add(op)
         future.add_done_callback(ended)
 
@@ -192,6 +197,8 @@ class TappedGroup:
         for message in list(self.lane.message_waits.values()):
             if now - message.op.issued_ns >= age_ns:
                 message.look_after(now)
+        if self.lane.owed:
+            compare_owed(self.lane)
         if not self.lane.waits:
             return
         for op in list(self.lane.waits.values()):
@@ -220,7 +227,7 @@ class TappedGroup:
             if torchs.done():
                 with self._lock, suppress(DistError):
                     if not op.is_taken:
-                        op.note_end(torchs.error)
+                        op.note_done(torchs.error)
             else:
                 op.pending.done()
                 if blocked and op.call.is_async and not is_waiting:
@@ -381,6 +388,7 @@ class TappedGroups:
                 is_known = op.held is None or op.held is True
                 if not is_known and op not in op.lane.tapped.followed:
                     op.held = None
+                    op.op.left_device()
                     op.op.ended()
             else:
                 wide = op.widen(work)

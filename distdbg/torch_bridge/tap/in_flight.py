@@ -22,6 +22,20 @@ class InFlight:
         #: Somebody waits for it, and records its end.
         self.is_taken = False
 
+    def note_queued(self, future: Any) -> None:
+        """Torch has told that its device has it: that tells its end."""
+        end_behind = getattr(self.pending, "end_behind", None)
+        if end_behind is not None:
+            end_behind(future)
+        self.note_end()
+
+    def note_done(self, error: BaseException | None) -> None:
+        """Torch says that it has ended, on its device as well."""
+        leave = getattr(self.pending, "left_device", None)
+        if leave is not None:
+            leave()
+        self.note_end(error)
+
     def note_end(self, error: BaseException | None = None) -> None:
         """Torch has told its end."""
         note = getattr(self.pending, "note_end", None)

@@ -38,7 +38,7 @@ from distdbg.torch_bridge.tap.lane_message import LaneMessage
 from distdbg.torch_bridge.tap.methods import ShortMethods
 from distdbg.torch_bridge.tap.no_member import note_calls_of_no_member
 from distdbg.torch_bridge.tap.nvtx import Ranges, find_nvtx
-from distdbg.torch_bridge.tap.queued import note_blocks
+from distdbg.torch_bridge.tap.queued import note_blocks_and_aborts
 from distdbg.torch_bridge.tap.reducing import group_maker
 from distdbg.torch_bridge.tap.torch_functions import keep_torchs_own
 from distdbg.torch_bridge.tap.waits_inside import WaitsInside
@@ -309,7 +309,7 @@ class Tap:
             real = getattr(group_class, name, None)
             if real is not None:
                 setattr(group_class, name, _stashing(real))
-        note_blocks(group_class, self._groups.lanes)
+        note_blocks_and_aborts(group_class, self._groups.lanes)
         ShortMethods(self._torch, self._groups, self._key).install()
         nvtx = find_nvtx(self._torch)
         if nvtx is not None:

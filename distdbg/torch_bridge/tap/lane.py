@@ -13,12 +13,12 @@ broken, breakpoints. The order of ops on both ways is one, since both count and 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from distdbg.errors import DistError
 from distdbg.native import Form, NativeError, Plan, TappedOp, TappedOps
 from distdbg.ops.call import Kind
-from distdbg.record.format import Flag
 from distdbg.runtime.backends.checked.agreement import Agreement
 from distdbg.runtime.backends.checked.backend_error import failed
 from distdbg.runtime.backends.checked.checked_pending import CheckedPending
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Looks that are known at once; a program that never repeats one starts again.
 _MOST_KNOWN = 1024
+#: Messages that a device waits for. More are not compared.
+_MOST_OWED = 4096
 
 
 class LaneGroups(Protocol):
@@ -94,7 +96,7 @@ class KnownLook:
         self.make = make
         self.form = form
         self.plan = plan
-        #: The GPU that does them; -1: none.
+        #: Where they are done: see queued.py.
         self.device = device
         self.is_sliced = False
 
@@ -186,12 +188,11 @@ class FastLane:
             self.waits = {}
         #: Messages that somebody waits for in torch: as above, on all backends.
         self.message_waits: dict[int, MessageWait] = {}
+        #: Those that a device waits for, until their senders have said what they send.
+        self.owed: deque[tuple[Any, Any]] = deque()
         #: Their native part, with the first of them (lane_message.py).
         self.messages: Any = None
-        end_flags = int(Flag.END_QUEUED) if engine.ends_when_queued else 0
-        self.ops = TappedOps(
-            self.recorder, recorded.group_number, native, page, end_flags, engine.queued
-        )
+        self.ops = TappedOps(self.recorder, recorded.group_number, native, page, engine.queued)
         #: Starts an op: see native/bindings/tap_py.cpp.
         self.launch: Callable[..., Any] = self.ops.launch
         self._own_launch = self.launch  # kept: it is known by its place in memory
@@ -216,6 +217,11 @@ class FastLane:
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         self._known[key] = known
+
+    def owe(self, known: KnownLook, note: Any) -> None:
+        """Compare this message when its sender has said what it sends."""
+        if len(self.owed) < _MOST_OWED:
+            self.owed.append((known, note))
 
     def on_unstarted(
         self, op: TappedOp, known: KnownLook, seq: int, has_agreed: bool, error: BaseException

@@ -135,6 +135,8 @@ class LaneMessage(LaneOp):
             if told is None or lane.tapped.groups.is_off():
                 raise
             raise told from error
+        source = -1 if self.known.call.kind is Kind.SEND else self.known.call.peer
+        self.op.leave_to_device(source)
         try:
             if self.trouble is not None:
                 raise self.trouble
@@ -145,7 +147,7 @@ class LaneMessage(LaneOp):
             if lane.tapped.groups.is_off():
                 return True
             raise
-        self.op.ended(0, -1 if self.known.call.kind is Kind.SEND else self.known.call.peer)
+        self.op.ended(0, source)
         if not lane.ops.are_all_well():
             lane.raise_trouble()
         return True
@@ -192,6 +194,9 @@ class LaneMessage(LaneOp):
         engine = lane.checked
         assert engine is not None
         if not note.done and not lane.control.has_come(note):
+            if lane.engine.queued is not None:  # it is the device that waits for it
+                lane.owe(known, note)
+                return
             try:
                 lane.control.await_header(known.call, note, engine.clock.now_ns() + _SOON_NS, False)
             except DistError:  # the message itself has come, so nothing is wrong but our count
@@ -203,6 +208,21 @@ class LaneMessage(LaneOp):
     def widen(self, work: Any) -> InFlight:
         """Never: whoever waits for a message does it here."""
         raise AssertionError("a message has no other way")
+
+
+def compare_owed(lane: FastLane) -> None:
+    """Compare messages that a device waits for with what their senders have said meanwhile."""
+    engine = lane.checked
+    assert engine is not None  # without, nothing is owed
+    for _ in range(len(lane.owed)):
+        known, note = lane.owed.popleft()
+        if not note.done and not lane.control.has_come(note):
+            lane.owed.append((known, note))
+        elif engine.level > 0:
+            try:
+                _compare(known, note)
+            except DistError as error:
+                engine.on_trouble(error)
 
 
 def know_message(

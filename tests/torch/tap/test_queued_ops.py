@@ -41,9 +41,10 @@ def as_on_gpus(backend: str) -> tuple[Any, Any]:
     driver = open_driver(os.environ["STAND_IN_DRIVER"])
     queued.DRIVER = os.environ["STAND_IN_DRIVER"]
     torch._C._cuda_getCurrentRawStream = driver.stream_of
+    queued._wait_in = lambda address, device, future: future.wait()
     for module in (engine, lane, lane_message):
         module.device_of = lambda tensors: 0 if tuple(tensors) else -1  # type: ignore[attr-defined]
-    treat_engines_as(ends_when_queued=True, queued=queued.queued_ops())
+    treat_engines_as(queued=queued.queued_ops())
     if backend == "null":
         from torch.testing._internal.distributed.fake_pg import _create_fake_pg
 
@@ -109,7 +110,7 @@ def test_an_op_is_in_flight_until_its_device_has_done_it(
             ["all_gather", False, False, True],
             ["all_to_all", False, False, True],
             ["all_reduce", True, True, False],
-            ["barrier", True, True, False],
+            ["barrier", True, False, False],
             [["send", "recv"][rank], True, False, True],
             ["all_reduce", True, True, False],
         ]
@@ -168,3 +169,70 @@ def test_ends_that_other_threads_tell_are_recorded_as_well(
         assert len(ops) == count
         assert all(op.ended_ns is not None and op.status_label == "ok" for op in ops)
         assert not any(op.is_end_queued for op in ops)
+
+
+def a_late_sender() -> list[str]:
+    dist, _ = as_on_gpus("null")
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank():
+        dist.irecv(torch.zeros(4), 0).wait()  # of the stream: the host goes on
+        store.set("waited", "")
+    else:
+        store.wait(["waited"])
+        dist.isend(torch.ones(5), 1).wait()
+    told: list[str] = []
+    deadline = time.monotonic() + 20
+    while not told and time.monotonic() < deadline:
+        try:
+            dist.all_reduce(torch.ones(1))
+        except RuntimeError as error:
+            told = [type(error).__name__, str(error).splitlines()[0]]
+    return told
+
+
+def test_who_sends_after_the_receiver_has_gone_on_is_compared_all_the_same(
+    watched: Callable[..., list[Any]], driver: dict[str, str]
+) -> None:
+    for kind, words in watched(a_late_sender, "info", more_env=driver):
+        assert kind == "MismatchError"
+        assert "rank 0 sent 5 float32, rank 1 expects 4 float32" in words
+
+
+def messages_in_a_block() -> list[list[Any]]:
+    dist, driver = as_on_gpus("null")
+    x, world, peer = torch.ones(4), dist.group.WORLD, 1 - dist.get_rank()
+    driver.set_holds(1)
+    world._start_coalescing(torch.device("cpu"))
+    works = [dist.isend(x, peer), dist.irecv(x, peer)]
+    world._end_coalescing(torch.device("cpu"))
+    for work in works:
+        work.wait()
+    driver.set_holds(0)
+    ops = ops_of(own_record())
+    dist.destroy_process_group()
+    return [[op.ended_ns is not None, op.is_end_queued, op.is_end_noticed] for op in ops]
+
+
+def test_messages_in_a_block_say_that_they_end_when_they_are_queued(
+    watched: Callable[..., list[Any]], driver: dict[str, str]
+) -> None:
+    for told in watched(messages_in_a_block, "info", more_env=driver):
+        assert told == [[True, True, False]] * 2
+
+
+def aborted() -> list[str]:
+    dist, driver = as_on_gpus("null")
+    driver.set_holds(1)
+    dist.all_reduce(torch.ones(4))
+    dist.group.WORLD.abort()
+    driver.set_holds(0)
+    while driver.pass_next(1.0):  # the device lets go of it
+        pass
+    time.sleep(0.2)
+    return [op.status_label for op in ops_of(own_record())]
+
+
+def test_what_the_program_aborts_has_not_ended_well(
+    watched: Callable[..., list[Any]], driver: dict[str, str]
+) -> None:
+    assert watched(aborted, "info", more_env=driver) == [["broken"]] * 2
