@@ -29,7 +29,7 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from benchmarks.job import torch_environs
-from benchmarks.torch_trainings import make_step
+from benchmarks.torch_trainings import TRAININGS, make_step
 
 LIMIT_S: Final = 60
 #: Tells the ranks of all jobs how large a bucket of DDP may be.
@@ -65,10 +65,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.rank:
         run_rank(*args.rank, float(os.environ[BUCKET_MB]))
         return 0
+    models = args.models.split(",")
+    for unknown in set(models) - set(TRAININGS):
+        parser.error(f"there is no training {unknown!r}: {', '.join(TRAININGS)}")
     os.environ[BUCKET_MB] = str(args.bucket_mb)
     names = args.jobs.split(",")
     for size in map(int, args.ranks.split(",")):
-        for model in args.models.split(","):
+        for model in models:
             print_table(
                 f"{model}, {size} ranks", measure(names, model, size, args.rounds, args.steps)
             )

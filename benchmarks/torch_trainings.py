@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from benchmarks.ddp import MODELS
 
+#: All names.
+TRAININGS: Final = (*MODELS, "small", "fsdp", "tensor", "accelerate", "pipeline")
 #: How many parts of a batch are in the pipeline, and how wide its layers are.
 _PARTS: Final = 4
 _WIDTH: Final = 256
