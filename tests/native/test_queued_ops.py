@@ -28,7 +28,10 @@ LIMIT_S = 20
 
 @pytest.fixture(scope="module")
 def path_of_driver(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return compile_driver(tmp_path_factory.mktemp("driver"))
+    driver = compile_driver(tmp_path_factory.mktemp("driver"))
+    if driver is None:
+        pytest.skip("a C compiler is missing")
+    return driver
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "stream_of": (ctypes.c_void_p, [ctypes.c_int]),
     "set_capturing": (None, [ctypes.c_int, ctypes.c_int]),
@@ -24,11 +22,11 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
-def compile_driver(folder: Path) -> str:
-    """Its path; a test without a compiler is skipped."""
+def compile_driver(folder: Path) -> str | None:
+    """Its path; None: there is no compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        pytest.skip("a C compiler is missing")
+        return None
     made = folder / "libcuda.so"
     source = Path(__file__).with_name("cuda_streams.c")
     command = [compiler, "-shared", "-fPIC", "-pthread", "-o", str(made), str(source)]

@@ -31,7 +31,10 @@ pytestmark = [pytest.mark.ranks, pytest.mark.slow]
 
 @pytest.fixture
 def driver(tmp_path: Path) -> dict[str, str]:
-    return {"STAND_IN_DRIVER": compile_driver(tmp_path)}
+    driver = compile_driver(tmp_path)
+    if driver is None:
+        pytest.skip("a C compiler is missing")
+    return {"STAND_IN_DRIVER": driver}
 
 
 def as_on_gpus(backend: str) -> tuple[Any, Any]:
