@@ -25,7 +25,7 @@ constexpr int c_contiguous = 0x1;
 constexpr int writable = 0x400;
 constexpr int read_flags = c_contiguous | writable | 0x100 /* aligned */ | 0x2000 /* copied back */;
 
-// Larger ones take longer than all of Python's part, and how they travel is for plan/ to say each time.
+// Of a collective: larger ones take longer than all of Python's part, and how they travel is for plan/ to say each time.
 constexpr std::uint64_t most_nbytes = 256 * 1024;
 
 const NumpyArray& fields_of(PyObject* array) { return *reinterpret_cast<NumpyArray*>(array); }
@@ -86,7 +86,7 @@ bool ArrayReader::read_numpy(PyObject* array, Likeness& look, Memory& memory) {
     if (!look.add(extent)) return false;
   }
   memory.data = reinterpret_cast<std::byte*>(fields.data);
-  return memory.nbytes <= most_nbytes;
+  return true;
 }
 
 void ArrayReader::add_torch_dtype(nb::handle dtype) {
@@ -182,9 +182,11 @@ class KnownCaller {
     if (!add_number(also_chosen, look)) return no();
     Memory out;
     Memory in;
-    if (!output.is_none() && !reader_.read(output, look, out)) return no();
+    if (!output.is_none() && (!reader_.read(output, look, out) || out.nbytes > most_nbytes))
+      return no();
     if (!input.is_none()) {
-      if (!reader_.read(input, look, in) || !look.add(relation(out, in))) return no();
+      if (!reader_.read(input, look, in) || in.nbytes > most_nbytes || !look.add(relation(out, in)))
+        return no();
     }
     const KnownCalls::Known* const known = calls->find(look.bytes());
     if (known == nullptr) return to_bytes(look);

@@ -146,6 +146,23 @@ def test_both_ways_write_the_same_record(ranks: Callable[..., list[Any]]) -> Non
 # ------------------------------------------------------------------------------------- errors
 
 
+def test_messages_of_any_size_are_known_and_large_collectives_are_not() -> None:
+    def program(rank: int) -> list[int]:
+        x, y = np.arange(1 << 18, dtype="f4"), np.zeros(1 << 18, "f4")  # 1 MiB
+        for _ in range(3):
+            send_around(x, y)  # the first call looks at the group, and each is learned
+        before = hits()
+        for _ in range(5):
+            send_around(x, y)
+        messages = hits() - before
+        assert np.array_equal(x, y)
+        for _ in range(5):
+            dist.all_reduce(y)
+        return [messages, hits() - before - messages]
+
+    assert run(program) == [[10, 0]] * SIZE
+
+
 def raised_by(call: Callable[[], Any]) -> list[Any]:
     with pytest.raises(dist.DistError) as caught:
         call()
