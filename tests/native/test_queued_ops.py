@@ -236,6 +236,7 @@ def test_its_end_comes_in_a_stream_that_waits_for_its_future(job: Job, driver: c
     op.ended(0, -1)  # somebody waits as well
     assert waited
     assert waited != [driver.stream_of(0)]
+    spin_ms(3)  # no op starts before it was called
     driver.pass_next(1.0)
     assert driver.pass_next(1.5) == 0  # there is one end
     assert comes(lambda: job.has_ended(op))
