@@ -411,12 +411,12 @@ class TappedOps {
   }
 
   // Not by a callback: torch gives that a stream of its pool, in which the program may have queued something. False:
-  // it has failed, and calls back.
+  // it has failed, or torch has no such stream, and it calls back.
   static bool is_behind(const nb::object& op, nb::handle future) {
     try {
       nb::cast<TappedOp&>(op).end_behind(future);
     } catch (nb::python_error& error) {
-      if (!error.matches(PyExc_RuntimeError)) throw;
+      if (!error.matches(PyExc_Exception)) throw;
       return false;
     }
     return true;

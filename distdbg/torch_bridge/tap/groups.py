@@ -138,7 +138,9 @@ class TappedGroup:
             return  # this kind of op has none
         queued = op.call.queued
         if queued is not None and queued.is_queued and future.done():
-            with suppress(RuntimeError):  # it has failed, and calls back
+            with suppress(
+                Exception
+            ):  # it has failed, or torch has no such stream, and it calls back
                 op.note_queued(future)
                 return
         self.followed.add(op)

@@ -37,14 +37,18 @@ def driver(tmp_path: Path) -> dict[str, str]:
     return {"STAND_IN_DRIVER": driver}
 
 
-def as_on_gpus(backend: str) -> tuple[Any, Any]:
+def wait_in(address: int, device: int, future: Any) -> None:
+    future.wait()
+
+
+def as_on_gpus(backend: str, waits: Callable[..., None] = wait_in) -> tuple[Any, Any]:
     """Torch's functions, and the driver: to the tap all tensors are on its GPU."""
     from distdbg.torch_bridge.tap import engine, lane, lane_message, queued
 
     driver = open_driver(os.environ["STAND_IN_DRIVER"])
     queued.DRIVER = os.environ["STAND_IN_DRIVER"]
     torch._C._cuda_getCurrentRawStream = driver.stream_of
-    queued._wait_in = lambda address, device, future: future.wait()
+    queued._wait_in = waits
     for module in (engine, lane, lane_message):
         module.device_of = lambda tensors: 0 if tuple(tensors) else -1  # type: ignore[attr-defined]
     treat_engines_as(queued=queued.queued_ops())
@@ -239,3 +243,27 @@ def test_what_the_program_aborts_has_not_ended_well(
     watched: Callable[..., list[Any]], driver: dict[str, str]
 ) -> None:
     assert watched(aborted, "info", more_env=driver) == [["broken"]] * 2
+
+
+def without_a_stream_of_ours() -> list[list[Any]]:
+    from distdbg.torch_bridge.tap import queued
+
+    def refuses(address: int, device: int, future: Any) -> None:
+        raise AttributeError("module 'torch.cuda' has no attribute 'ExternalStream'")
+
+    dist, _ = as_on_gpus("null", refuses)
+    assert queued._wait_in is refuses
+    x = torch.ones(4)
+    dist.all_reduce(x, async_op=True).wait()
+    dist.all_to_all_single(torch.zeros(8), torch.ones(8), async_op=True).wait()
+    time.sleep(0.2)
+    ops = ops_of(own_record())
+    dist.destroy_process_group()
+    return [[op.ended_ns is not None, op.is_end_queued] for op in ops]
+
+
+def test_where_torch_has_no_such_stream_its_callback_tells_the_end(
+    watched: Callable[..., list[Any]], driver: dict[str, str]
+) -> None:
+    for told in watched(without_a_stream_of_ours, "info", more_env=driver):
+        assert told == [[True, False]] * 2
