@@ -9,7 +9,6 @@ import ctypes
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,10 @@ from distdbg.ops.call import Kind
 from distdbg.record.entries import OpEntry
 from distdbg.record.reader import read_record
 from distdbg.runtime.backends.nccl import events, library, watchdog
+from tests.native.moments import comes, spin_ms
 from tests.unit.nccl.stand_in import Machine, StandInArray, StandInEvent
 
 NOT_READY = 600
-LIMIT_S = 20
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +76,6 @@ def find(path: Path) -> OpEntry:
     return read_record(path).ops[-1]
 
 
-def comes(condition: Callable[[], Any]) -> bool:
-    deadline = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-    return False
-
-
 def test_the_start_and_the_end_are_written_as_the_device_passes_them(
     path: Path, reader: EventReader
 ) -> None:
@@ -97,12 +88,6 @@ def test_the_start_and_the_end_are_written_as_the_device_passes_them(
     end.value = 0
     assert comes(lambda: find(path).ended_ns is not None)
     assert (find(path).status_label, find(path).source) == ("ok", 3)
-
-
-def spin_ms(ms: int) -> None:
-    end_ns = time.monotonic_ns() + ms * 1_000_000
-    while time.monotonic_ns() < end_ns:
-        pass
 
 
 def test_how_long_an_op_took_the_device_says(

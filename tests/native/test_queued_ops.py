@@ -8,8 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,8 @@ from distdbg.record.entries import OpEntry
 from distdbg.record.format import Flag, Status
 from distdbg.record.reader import read_record
 from distdbg.torch_bridge.tap.queued import HOST, NOWHERE, WITHOUT_EVENTS
+from tests.native.moments import LIMIT_S, comes, spin_ms
 from tests.support.cuda_stand_in import compile_driver, open_driver
-
-LIMIT_S = 20
 
 
 @pytest.fixture(scope="module")
@@ -105,20 +103,6 @@ def job(tmp_path: Path, queued: QueuedOps) -> Iterator[Job]:
     yield job
     queued.broken_off(int(Status.BROKEN))
     del job.recorder
-
-
-def comes(condition: Callable[[], Any]) -> bool:
-    deadline = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-    return False
-
-
-def spin_ms(ms: int) -> None:
-    end_ns = time.monotonic_ns() + ms * 1_000_000
-    while time.monotonic_ns() < end_ns:
-        pass
 
 
 def test_an_op_ends_when_its_device_has_done_it(job: Job, driver: ctypes.CDLL) -> None:

@@ -232,9 +232,8 @@ class RecordedPending(PendingAround):
 
     def left_device(self) -> None:
         """The backend says that its device has done it."""
-        op = self._op
-        if isinstance(op, (RecordedOp, TappedOp)):
-            op.left_device()
+        if self._op is not None:
+            self._op.left_device()
 
     def note_end(self, error: BaseException | None = None) -> None:
         """The backend says that the op has ended, before anybody has asked; on any thread."""

@@ -138,9 +138,8 @@ class TappedGroup:
             return  # this kind of op has none
         queued = op.call.queued
         if queued is not None and queued.is_queued and future.done():
-            with suppress(
-                Exception
-            ):  # it has failed, or torch has no such stream, and it calls back
+            # Where it has failed, or torch has no such stream, it calls back.
+            with suppress(Exception):
                 op.note_queued(future)
                 return
         self.followed.add(op)

@@ -50,7 +50,7 @@ def as_on_gpus(backend: str, waits: Callable[..., None] = wait_in) -> tuple[Any,
     torch._C._cuda_getCurrentRawStream = driver.stream_of
     queued._wait_in = waits
     for module in (engine, lane, lane_message):
-        module.device_of = lambda tensors: 0 if tuple(tensors) else -1  # type: ignore[attr-defined]
+        module.device_of = lambda tensors: 0 if tuple(tensors) else -1  # type: ignore[attr-defined]  # mypy: a name of another module
     treat_engines_as(queued=queued.queued_ops())
     if backend == "null":
         from torch.testing._internal.distributed.fake_pg import _create_fake_pg
@@ -235,7 +235,7 @@ def aborted() -> list[str]:
     driver.set_holds(0)
     while driver.pass_next(1.0):  # the device lets go of it
         pass
-    time.sleep(0.2)
+    time.sleep(0.2)  # what looks after ops, and the reader, would have ended them by now
     return [op.status_label for op in ops_of(own_record())]
 
 
@@ -256,7 +256,7 @@ def without_a_stream_of_ours() -> list[list[Any]]:
     x = torch.ones(4)
     dist.all_reduce(x, async_op=True).wait()
     dist.all_to_all_single(torch.zeros(8), torch.ones(8), async_op=True).wait()
-    time.sleep(0.2)
+    time.sleep(0.2)  # what looks after ops, and the reader, would have ended them by now
     ops = ops_of(own_record())
     dist.destroy_process_group()
     return [[op.ended_ns is not None, op.is_end_queued] for op in ops]
