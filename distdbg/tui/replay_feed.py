@@ -169,7 +169,8 @@ class ReplayFeed(PastFeed):
 
     @property
     def is_settled(self) -> bool:
-        return not self._missing(self._at_ns, self._topics)
+        with self._lock:
+            return not self._missing(self._at_ns, self._topics)
 
     def request_verdict(self) -> None:
         with self._changed:
@@ -277,20 +278,27 @@ class ReplayFeed(PastFeed):
             case "log":
                 lines = list(self._read_log() if self._read_log is not None else self._said())
                 self._log = PastLog(lines)
+                self._publish(at_ns, replace(self._snapshot))
             case "verdict":
                 self._keep(self._told, at_ns, self._diagnose(at_ns))
-        self._publish(at_ns, replace(self._snapshot))
 
     def _keep(self, kept: OrderedDict[int, Any], at_ns: int, value: object) -> None:
-        kept[at_ns] = value
-        while len(kept) > _MAX_KEPT:
-            # That of the end is the costly one.
-            kept.pop(next(key for key in kept if key != self._times[1]))
+        """Keep and show it at once: whoever sees that nothing is missing finds all in the snapshot."""
+        with self._changed:
+            kept[at_ns] = value
+            while len(kept) > _MAX_KEPT:
+                # That of the end is the costly one.
+                kept.pop(next(key for key in kept if key != self._times[1]))
+            self._show(at_ns, self._snapshot)
 
     def _publish(self, at_ns: int, snapshot: Snapshot) -> None:
         with self._changed:
-            if at_ns == self._at_ns:
-                self._snapshot = self._with_known(snapshot)
+            self._show(at_ns, snapshot)
+
+    def _show(self, at_ns: int, snapshot: Snapshot) -> None:
+        """Make it the latest one, unless another moment is shown by now; with the lock held."""
+        if at_ns == self._at_ns:
+            self._snapshot = self._with_known(snapshot)
 
     def _diagnose(self, at_ns: int) -> _Told:
         then = session_at(self.session, at_ns)

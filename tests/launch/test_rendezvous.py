@@ -112,6 +112,9 @@ def seen_names(node: Node) -> set[str]:
 
 # ---------------------------------------------------------------------------------------- c10d
 
+#: The first round waits for the last launcher, however late it is.
+ALL_COME = {**QUICK, "last_call_timeout": "60"}
+
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_launchers_meet_at_an_endpoint_where_one_of_them_serves(
@@ -136,8 +139,7 @@ def test_with_enough_launchers_the_last_call_ends_the_wait(make_nodes: MakeNodes
 
 
 def test_a_restart_does_not_wait_for_a_last_call_and_keeps_the_order(make_nodes: MakeNodes) -> None:
-    conf = {**QUICK, "last_call_timeout": "60"}
-    nodes = make_nodes(3, min_nodes=2, max_nodes=3, rdzv_conf=conf)
+    nodes = make_nodes(3, min_nodes=2, max_nodes=3, rdzv_conf=ALL_COME)
     order = agree(meet(*nodes), 0)
     nodes.sort(key=lambda node: not serves(node))
     nodes[2].leave()
@@ -216,7 +218,7 @@ def serves(node: Node) -> bool:
 def test_a_dead_launcher_is_noticed_and_the_others_go_on(
     make_nodes: MakeNodes,
 ) -> None:
-    nodes = make_nodes(3, min_nodes=2, max_nodes=3)
+    nodes = make_nodes(3, min_nodes=2, max_nodes=3, rdzv_conf=ALL_COME)
     order = agree(meet(*nodes), 0)
     nodes.sort(key=lambda node: not serves(node))
     dead, alive = nodes[2], nodes[:2]
@@ -249,7 +251,7 @@ def test_when_the_serving_launcher_dies_the_others_say_who_it_was(make_nodes: Ma
 def test_when_the_serving_launcher_leaves_the_job_is_closed_for_the_others(
     make_nodes: MakeNodes,
 ) -> None:
-    nodes = make_nodes(3, min_nodes=2, max_nodes=3)
+    nodes = make_nodes(3, min_nodes=2, max_nodes=3, rdzv_conf=ALL_COME)
     agree(meet(*nodes), 0)
     host, *others = sorted(nodes, key=lambda node: not serves(node))
     host.leave()

@@ -59,6 +59,8 @@ if rank == 1:
     raise ValueError("no data")
 dist.barrier()
 """
+#: Two ranks import torch beside a command that starts.
+PATIENCE_S = 120.0
 BUCKET = "DDP bucket 0: bias to weight"
 CALLED_AT = "train.py:17 (<module>)"
 
@@ -83,7 +85,7 @@ def run_command(folder: Path, *words: str, typed: str = "") -> subprocess.Comple
         input=typed,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -92,7 +94,7 @@ def until_stopped(job: RunningJob) -> None:
     def is_stopped() -> bool:
         return "in the debugger" in run_command(job.folder, "ps").stdout
 
-    job.until(is_stopped, "a rank stopped", 60.0)
+    job.until(is_stopped, "a rank stopped", PATIENCE_S)
 
 
 def test_a_job_of_torch_is_shown_stopped_measured_and_exported(folder: Path) -> None:
@@ -102,7 +104,7 @@ def test_a_job_of_torch_is_shown_stopped_measured_and_exported(folder: Path) -> 
     with running(words, folder, has_agent=True) as job:
         # There may be no job yet that the command finds.
         top = "top", "--once", "--view", "ops"
-        job.until(lambda: "broadcast" in run_command(folder, *top).stdout, "an op")
+        job.until(lambda: "broadcast" in run_command(folder, *top).stdout, "an op", PATIENCE_S)
         distdbg(folder, "break", "rank=1,kind=all_reduce")
         until_stopped(job)
         shown = json.loads(distdbg(folder, "ps", "--json"))["runs"][0]["ranks"][1]
@@ -117,7 +119,7 @@ def test_a_job_of_torch_is_shown_stopped_measured_and_exported(folder: Path) -> 
         distdbg(folder, "break", "--clear", "all")
         distdbg(folder, "break", "--continue", "all")
         stop.touch()
-        done = job.wait(120.0)
+        done = job.wait(PATIENCE_S)
         assert done.code == 0, done.err
         assert "no debugger can attach" not in done.out + done.err
         # All ops have their ends, also those that a rule looked at.
@@ -137,6 +139,6 @@ def test_a_rank_of_torch_is_held_where_it_fails(folder: Path) -> None:
         told = distdbg(folder, "exec", "--rank", "1", "value")
         assert "41" in told
         assert "rank 1 goes on" in run_command(folder, "break", "--continue", "all").stderr
-        done = job.wait(120.0)
+        done = job.wait(PATIENCE_S)
         assert done.code != 0
         assert "ValueError: no data" in done.err
