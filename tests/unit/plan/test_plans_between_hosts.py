@@ -278,6 +278,26 @@ def test_a_round_more_costs_more_than_copies_within_the_cache() -> None:
     assert short_nbytes(LanePosition(problem, slow)) == 256 << 10
 
 
+def test_slots_end_where_those_of_all_ranks_leave_the_cache() -> None:
+    """Of four ranks on two cores all_gather of 1 MiB took 1.27 ms by the slots, 0.89 by the ring."""
+    topology = Topology(
+        single_copy=True,
+        slot_nbytes=512 << 10,
+        hosts=make_hosts(4, 4),
+        link=parse_link("32us,8Gb"),
+    )
+
+    def by_slots(kind: Kind, nbytes: int) -> bool:
+        return choose(uniform_problem(kind, 0, 4, nbytes), topology) == "slots"
+
+    assert by_slots(Kind.ALL_GATHER, 128 << 10)
+    assert not by_slots(Kind.ALL_GATHER, 256 << 10)
+    # However slow the link is.
+    topology = replace(topology, link=parse_link("10000us,8Gb"))
+    assert by_slots(Kind.ALL_REDUCE, 128 << 10)
+    assert not by_slots(Kind.ALL_REDUCE, 256 << 10)
+
+
 def test_small_blocks_take_little_room_in_the_slots() -> None:
     """Measured with four ranks on two cores: 8 B took 57 us with room for 11 KiB each, 42 us for 2 KiB."""
     topology = Topology(

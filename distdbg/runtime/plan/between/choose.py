@@ -45,8 +45,9 @@ _MAKERS: dict[Kind, Callable[[Problem, Topology, str], Plan]] = {
 }
 
 
-#: Bytes of one rank.
+#: Bytes of one rank, and of all together: every host gets the slots of all, and more leave its caches.
 _MAX_MIRRORED_NBYTES = 256 << 10
+_MAX_MIRRORED_NBYTES_OF_ALL = 512 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,8 @@ def choose(problem: Problem, topology: Topology) -> str:
 def fits_slots(problem: Problem, topology: Topology) -> bool:
     """Whether one gate may hand on all data, which then travel before calls are compared."""
     published = published_nbytes(problem, topology)
+    if published > _MAX_MIRRORED_NBYTES_OF_ALL:
+        return False
     if problem.kind not in (Kind.BROADCAST, Kind.SCATTER):
         published = -(-published // problem.size)
     return published <= min(topology.slot_nbytes, _MAX_MIRRORED_NBYTES)
