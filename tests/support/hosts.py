@@ -24,7 +24,7 @@ import distdbg
 from tests.support.leftovers import find_leftovers, find_marked, new_mark, take_traces
 from tests.support.ports import free_port
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 _POLL_S = 0.02
 _FIRST = 2  # 127.0.0.1 is what everything else on the machine uses
 #: A dead launcher is noticed, and a round is complete, soon enough for a test; one that only has to wait

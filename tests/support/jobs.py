@@ -24,7 +24,7 @@ from distdbg.record.ends import RankEnd, read_ends
 from distdbg.record.folders import attempt_folder, user_folder
 from tests.support.leftovers import Traces, find_leftovers, find_marked, new_mark, take_traces
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class RunningJob:
         """Send the launcher, and nobody else, a signal."""
         os.kill(self.process.pid, signum)
 
-    def until(self, is_so: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:
+    def until(self, is_so: Callable[[], object], what: str, timeout_s: float = _PATIENCE_S) -> None:
         """Wait for something that the job does; its end, or a lack of patience, is an error."""
         deadline = time.monotonic() + timeout_s
         while not is_so():

@@ -20,7 +20,7 @@ from tests.support.store_engine import StoreEngine
 T = TypeVar("T")
 
 #: For all threads to join.
-_JOIN_S = 60.0
+_JOIN_S = 120.0
 #: The name under which the reference engine is a backend.
 REFERENCE = "reference"
 

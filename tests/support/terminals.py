@@ -23,7 +23,7 @@ from pathlib import Path
 
 import distdbg
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 120.0
 #: What colours and moves the cursor, as readline and others write it.
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|[=>])|\r")
 

@@ -18,7 +18,7 @@ import pytest
 from tests.support.leftovers import find_marked, new_mark
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 #: Without these a screen stays empty, and nothing would say why.
 _MUST_WORK = ("new-session", "new-window", "capture-pane")
 
