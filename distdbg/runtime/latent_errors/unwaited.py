@@ -141,7 +141,11 @@ class StartedOp:
                 if before is not None and before != sample_all(started.read):
                     self.unwaited.tell_changed(started)
         # Most often it was alone: then nobody refers to it from here on, and nothing has to be taken back.
-        if not self.unwaited.forgets(self):
+        # What another thread appends at this moment may be lost, and is not watched.
+        mine = self.unwaited.in_flight
+        if len(mine) == 1 and mine[0] is self and not (self.is_placed or self.parts):
+            mine.pop()
+        else:
             self.end()
 
     def failed(self) -> None:
@@ -221,15 +225,11 @@ class UnwaitedOps:
         self.latent = latent
         #: Of the thread: a signal handler may leave its groups in the middle of a call.
         self._lock = threading.RLock()
-        self._started: list[StartedOp] = []
+        #: The list itself is never replaced. It has ops that are over, too; if empty, none is in flight.
+        self.in_flight: list[StartedOp] = []
         self._sweep_at = 64
         self._ranges: list[Range] = []
         self._count = 0
-
-    @property
-    def in_flight(self) -> list[StartedOp]:
-        """The list itself, which is never replaced, with ops that are over; if empty, none is in flight."""
-        return self._started
 
     # ------------------------------------------------------------------------------- begin
 
@@ -239,7 +239,7 @@ class UnwaitedOps:
         handle = getattr(pending, "handle", None)
         site = 0 if handle is None else handle.site
         started = StartedOp(self, group, call, pending, site, None if site else position_above(3))
-        mine = self._started
+        mine = self.in_flight
         # Most often the op before is over, and there is nothing to compare. What another thread appends at
         # this moment may be lost, and is not watched.
         if not mine:
@@ -261,7 +261,7 @@ class UnwaitedOps:
 
     def block(self, group: OpGroup, call: Call) -> None:
         """A blocking op begins: its arrays must not be those of an op in flight either."""
-        mine = self._started
+        mine = self.in_flight
         if not mine:
             return
         with self._lock:
@@ -289,21 +289,10 @@ class UnwaitedOps:
         whole = StartedOp(self, group, call, pending, parts[0].site, parts[0].position)
         whole.parts = parts
         with self._lock:
-            self._started.append(whole)
+            self.in_flight.append(whole)
         return whole
 
     # --------------------------------------------------------------------------------- end
-
-    def forgets(self, started: StartedOp) -> bool:
-        """Take the only op in flight out; False: there are others, or more refers to it.
-
-        What another thread appends at this moment may be lost, and is not watched.
-        """
-        mine = self._started
-        if len(mine) != 1 or mine[0] is not started or started.is_placed or started.parts:
-            return False
-        mine.pop()
-        return True
 
     def tell_dropped(self, started: StartedOp) -> None:
         """Warn of a Work that was dropped; silent where that is a consequence of an error."""
@@ -353,8 +342,8 @@ class UnwaitedOps:
     def close(self, place: CodeLine | None, how: str) -> None:
         """The rank leaves its groups: whatever nobody has waited for is leaked."""
         with self._lock:
-            left = [each for each in self._started if not each.is_over]
-            self._started.clear()
+            left = [each for each in self.in_flight if not each.is_over]
+            self.in_flight.clear()
             self._ranges.clear()
         parts = {id(part) for each in left for part in each.parts}
         for started in left:
@@ -373,13 +362,13 @@ class UnwaitedOps:
     def excuse(self, group: OpGroup) -> None:
         """The collectives of a group have all ended, and an error ended who would have waited."""
         with self._lock:
-            for each in self._started:
+            for each in self.in_flight:
                 if each.group is group and each.call.kind < Kind.SEND:
                     each.end()
 
     def forget(self) -> None:
         """The rank ends by an error: nothing more is told."""
-        self._started.clear()
+        self.in_flight.clear()
         self._ranges.clear()
 
     # -------------------------------------------------------------------------------- ranges
@@ -390,7 +379,7 @@ class UnwaitedOps:
             self._ranges = [each for each in self._ranges if not each[4].is_over]
             del self._ranges[: -_MAX_PLACED // 2]
         # An op that is alone in flight is placed when a second one comes.
-        for each in self._started[-2:-1]:
+        for each in self.in_flight[-2:-1]:
             if not each.is_placed:
                 self._place(each)
         other = None

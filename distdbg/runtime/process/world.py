@@ -124,7 +124,7 @@ def world_of(group: ProcessGroup) -> World:
 
 def _rank_here() -> int | None:
     """The global rank of the calling thread, for its lines in the log."""
-    default = current_world.get().default
+    default = observed().default
     return None if default is None else default.ranks[default.rank()]
 
 

@@ -17,6 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from distdbg.errors import DistError
+from distdbg.log.logs import get_logger
 from distdbg.native import Form, NativeError, Plan, TappedOp, TappedOps
 from distdbg.ops.call import Kind
 from distdbg.runtime.backends.checked.agreement import Agreement
@@ -32,6 +33,8 @@ from distdbg.torch_bridge.tap.queued import device_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_log = get_logger("torch")
 
 #: Looks that are known at once; a program that never repeats one starts again.
 _MOST_KNOWN = 1024
@@ -190,6 +193,7 @@ class FastLane:
         self.message_waits: dict[int, MessageWait] = {}
         #: Those that a device waits for, until their senders have said what they send.
         self.owed: deque[tuple[Any, Any]] = deque()
+        self._has_left_out = False
         #: Their native part, with the first of them (lane_message.py).
         self.messages: Any = None
         self.ops = TappedOps(self.recorder, recorded.group_number, native, page, engine.queued)
@@ -222,6 +226,14 @@ class FastLane:
         """Compare this message when its sender has said what it sends."""
         if len(self.owed) < _MOST_OWED:
             self.owed.append((known, note))
+        elif not self._has_left_out:
+            self._has_left_out = True
+            _log.warning(
+                "group '%s': %d received messages have senders that are late; what comes beyond them is not "
+                "compared with what its sender sent",
+                self.tapped.group.label,
+                _MOST_OWED,
+            )
 
     def on_unstarted(
         self, op: TappedOp, known: KnownLook, seq: int, has_agreed: bool, error: BaseException

@@ -6,6 +6,7 @@ begin, and a library in place of CUDA's driver, which claims nothing about hardw
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -203,6 +204,39 @@ def test_who_sends_after_the_receiver_has_gone_on_is_compared_all_the_same(
     for kind, words in watched(a_late_sender, "info", more_env=driver):
         assert kind == "MismatchError"
         assert "rank 0 sent 5 float32, rank 1 expects 4 float32" in words
+
+
+def more_late_senders_than_are_kept() -> list[str]:
+    dist, _ = as_on_gpus("null")
+    from distdbg.torch_bridge.tap import lane
+
+    lane._MOST_OWED = 1  # type: ignore[misc]  # a constant
+    told: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("distdbg.torch").addHandler(handler)
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank():
+        for _ in range(3):
+            dist.irecv(torch.zeros(4), 0).wait()
+        store.set("waited", "")
+    else:
+        store.wait(["waited"])
+        for _ in range(3):
+            dist.isend(torch.ones(4), 1).wait()
+    dist.all_reduce(torch.ones(1))
+    return told
+
+
+def test_messages_that_are_not_compared_are_told_once(
+    watched: Callable[..., list[Any]], driver: dict[str, str]
+) -> None:
+    nothing, told = watched(more_late_senders_than_are_kept, "info", more_env=driver)
+    assert nothing == []
+    assert [words for words in told if "late" in words] == [
+        "[rank 1] group 'world': 1 received messages have senders that are late; what comes beyond them is "
+        "not compared with what its sender sent"
+    ]
 
 
 def messages_in_a_block() -> list[list[Any]]:
