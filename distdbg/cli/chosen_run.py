@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distdbg.errors import RecordError, UsageError
+from distdbg.errors import DistError, RecordError, UsageError
 from distdbg.record.folders import LATEST, list_runs, user_folder
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ def find_run(text: str | None) -> Path:
     """Return the path; UsageError when there is none, RecordError when it may not be read."""
     if text is None or text == LATEST:
         latest = user_folder() / LATEST
+        elsewhere = _running_elsewhere(latest)
+        if elsewhere is not None:
+            return elsewhere
         if not latest.exists():
             raise UsageError("no run of this user on this host", hint="give the folder of a run")
         return latest.resolve()
@@ -55,6 +58,26 @@ def find_run(text: str | None) -> Path:
         f"no run {text!r}: no such path, and no run of this user",
         hint=f"runs of this user are in {user_folder()}",
     )
+
+
+def _running_elsewhere(latest: Path) -> Path | None:
+    """The newest job of this user, where it runs, and its records are in a folder that the user chose."""
+    from distdbg.client.feed.connections import newest_run
+    from distdbg.client.live_runs import find_live_runs
+    from distdbg.record.host import host_name
+
+    newest = newest_run(find_live_runs(host_name()))
+    if newest is None or newest.folder is not None or newest.socket is None:
+        return None
+    try:
+        is_older = latest.exists() and latest.stat().st_ctime_ns > newest.socket.stat().st_ctime_ns
+        if is_older:
+            return None
+        with newest.connect() as agent:
+            folder = Path(agent.ask("about")["run_folder"])
+    except (DistError, OSError):
+        return None  # it ends at this moment
+    return folder if folder.is_dir() else None
 
 
 def load_chosen(paths: Sequence[Path], *, attempt: int | None = None) -> Session:

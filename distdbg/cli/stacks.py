@@ -56,6 +56,9 @@ def main(argv: Sequence[str]) -> int:
             found["how"] |= one.answer["how"]
             found["failed"] += one.answer["failed"]
     stacks = join(stacks)
+    if not (stacks or found["failed"] or silent):
+        which = "" if chosen.rank is None else f" {chosen.rank}"
+        raise UsageError(f"the job has no such rank{which}", hint="distdbg ps lists its ranks")
     if chosen.json:
         document = {"stacks": [stack.to_plain() for stack in stacks], **found}
         sys.stdout.write(json.dumps(document, indent=1) + "\n")

@@ -29,6 +29,7 @@ from distdbg.diagnose.ops import NEVER, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.record.entries import MarkEntry, SpanBegin
 from distdbg.record.format import NO_COLLECTIVE, Flag
+from distdbg.record.known_marks import STEP
 
 #: Calls of a group that are looked at, from the last back.
 _MAX_COMPARED: Final = 1 << 14
@@ -175,6 +176,8 @@ def _what_shows_the_end(mine: _Calls, theirs: _Calls, skipped: int) -> Value:
     if last < 0 or last + skipped >= len(theirs.ats):
         return None
     for name in _common_marks(mine.log, theirs.log):
+        if _counts_steps(mine.log, name) or _counts_steps(theirs.log, name):
+            continue
         own, foreign = _last_marks(mine, name), _last_marks(theirs, name)
         is_like = own[last] is not None and own[last] == foreign[last]
         later = foreign[last + 1 : last + skipped + 1]
@@ -311,6 +314,17 @@ def _common_marks(mine: RankLog, theirs: RankLog) -> list[str]:
         for log in (mine, theirs)
     ]
     return sorted(name for name in names[0] & names[1] if name)
+
+
+def _counts_steps(log: RankLog, name: str) -> bool:
+    """Whether the marks may be those of DDP or an optimizer, which count the steps that a rank has made.
+
+    A rank that skips a batch makes no step there, so its count stays with its calls.
+    """
+    if name != STEP:
+        return False
+    values = [n.value for n in log.notes if isinstance(n, MarkEntry) and n.name == name]
+    return values == [float(number) for number in range(1, len(values) + 1)]
 
 
 def _last_marks(calls: _Calls, name: str) -> list[Value]:

@@ -63,6 +63,8 @@ class WorkWait:
     """The number of the op, as `Ops.number`."""
     since_ns: int
     stack: int = 0
+    is_limited: bool = False
+    """Whether it ends at a limit of its own, and the op goes on."""
     is_guess: bool = False
     """Whether it is only likely: of several such ops the thread waited for one, the first of them."""
 

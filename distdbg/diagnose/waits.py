@@ -324,6 +324,8 @@ def _blocked_threads(log: RankLog) -> list[_Blocked]:
         threads.add(log.pid)
     for thread in sorted(threads, key=lambda thread: (thread != log.pid, thread)):
         if thread in waits:
+            if any(wait.is_limited for wait in waits[thread]):
+                return []  # it goes on by itself
             waited = [_find(log, wait.number) for wait in waits[thread]]
             left = [at for at in waited if at is not None and ops.status[at] == IN_FLIGHT]
             if None in waited or not left:

@@ -178,7 +178,7 @@ def read_options(
         log_line_prefix_template=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE") or None,
         numa_binding=None if flags.numa_binding is None else NumaBinding(flags.numa_binding),
         virtual_local_rank=_read_virtual(flags.virtual_local_rank, environ, nproc),
-        run_dir=None if flags.run_dir is None else Path(flags.run_dir),
+        run_dir=_read_run_dir(flags.run_dir),
         agent=has_agent,
         agent_listen=_read_listen(flags.agent_listen),
         abort_on=_ABORT_ON.get(flags.on_deadlock),
@@ -189,6 +189,12 @@ def read_options(
         debug_on_error=flags.debug_on_error,
         notes=(*meeting.notes, *omp, *_export_notes(exports, has_agent)),
     )
+
+
+def _read_run_dir(text: str | None) -> Path | None:
+    if text == "":
+        raise UsageError("--run-dir is empty; expected a folder")  # Path("") is the current one
+    return None if text is None else Path(text)
 
 
 def _read_nnodes(text: str) -> tuple[int, int]:

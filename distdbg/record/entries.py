@@ -103,6 +103,8 @@ class WorkWaitEntry:
     since_ns: int
     #: The kernel's number.
     thread: int
+    #: Whether it ends at a limit of its own, and the op goes on.
+    is_limited: bool = False
     #: Where it waits: the call site first, then its callers.
     stack: tuple[RecordedFrame, ...]
 

@@ -136,7 +136,9 @@ STATE: Final = {
 WAIT: Final = {
     "number": EntryField(0, "Q"),  # of the op
     "since_ns": EntryField(8, "q"),  # monotonic
-    "thread": EntryField(16, "I"),  # the kernel's number
+    "thread": EntryField(
+        16, "I"
+    ),  # the kernel's number; the highest bit: the wait has a limit of its own
     "site": EntryField(20, "I"),  # of the wait
     "check": EntryField(24, "Q"),
 }

@@ -353,6 +353,8 @@ class RecordFile:
 
 
 assert _WAIT.size == WAIT_NBYTES
+#: In the thread of a WAIT.
+_IS_LIMITED: Final = 1 << 31
 
 
 def _read_waits(data: bytes, references: References) -> tuple[WorkWaitEntry, ...]:
@@ -370,5 +372,12 @@ def _read_waits(data: bytes, references: References) -> tuple[WorkWaitEntry, ...
             stack = references.stack(site)
         except Damaged:
             stack = ()
-        found.append(WorkWaitEntry(number=number, since_ns=since_ns, thread=thread, stack=stack))
+        wait = WorkWaitEntry(
+            number=number,
+            since_ns=since_ns,
+            thread=thread & ~_IS_LIMITED,
+            is_limited=bool(thread & _IS_LIMITED),
+            stack=stack,
+        )
+        found.append(wait)
     return tuple(sorted(found, key=lambda wait: wait.since_ns))

@@ -290,7 +290,10 @@ def _lines_in(stack: ToldStack) -> list[tuple[str, int]]:
 def _stack(stack: ToldStack, most: int, folder: str) -> RenderableType:
     """`most` frames; 0: its lines are those of the cause, and are shown there."""
     head = Text(f"{ranks_text(stack.ranks)}", style="bold")
-    head.append(f" {safe(stack.what)}" if stack.what else "", style="not bold")
+    what = safe(stack.what)
+    if most == 0:
+        what = what.removesuffix(":")  # no lines follow
+    head.append(f" {what}" if what else "", style="not bold")
     rows: list[RenderableType] = [Padding(head, (0, 0, 0, 2), expand=False)]
     for one in stack.frames[:most]:
         line = Text(safe(_near(one.frame, folder)), overflow="fold")

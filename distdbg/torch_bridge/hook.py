@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 _TARGET = "torch.distributed.distributed_c10d"
+_refused: set[str] = set()
 
 
 def install() -> None:
@@ -20,6 +21,17 @@ def install() -> None:
         _prepare(module)
     elif not any(isinstance(finder, Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, Finder())
+
+
+def install_if(value: str) -> None:
+    """Install it where DISTDBG_TORCH, in lower case and not off, says so; say where it says neither."""
+    if value in ("1", "true", "yes", "on"):
+        install()
+    elif value not in _refused:  # Python may read the file that calls this twice
+        _refused.add(value)
+        sys.stderr.write(
+            f"distdbg: the variable DISTDBG_TORCH has {value!r}; expected 1 or 0; nothing is watched\n"
+        )
 
 
 def uninstall() -> None:

@@ -182,7 +182,7 @@ class GroupHandle {
     } else {
       const std::shared_ptr<Parts> p = parts();
       const std::shared_ptr<RecorderHandle> recorder = recorder_;
-      const RecordedWait waiting(writer(), op->number, site_of_wait(*op));
+      const RecordedWait waiting(writer(), op->number, site_of_wait(*op), deadline_ns);
       const ReleaseGil release;
       p->runner.wait(*op, wait_until(*p, deadline_ns));
     }
@@ -272,7 +272,8 @@ class GroupHandle {
     if (message->done()) return message->rethrow();
     const std::shared_ptr<Parts> p = parts();
     const std::shared_ptr<RecorderHandle> recorder = recorder_;
-    const RecordedWait waiting(writer(), message->number, site_of_wait(*message));
+    const RecordedWait waiting(writer(), message->number, site_of_wait(*message),
+                               breaks ? no_deadline : deadline_ns);
     const ReleaseGil release;
     p->messages.wait(message, wait_until(*p, deadline_ns), breaks);
   }

@@ -259,12 +259,13 @@ void bind_record(nb::module_& module) {
       // For waits that are not in native code; returns what end_wait takes.
       .def(
           "begin_wait",
-          [](RecorderHandle& self, std::uint64_t number, std::uint32_t thread) {
+          [](RecorderHandle& self, std::uint64_t number, std::uint32_t thread, bool is_limited) {
             Recorder* const writer = self.writer();
             if (writer == nullptr || number == 0 || Recorder::hides_waits()) return -1;
-            return writer->begin_wait(number, thread != 0 ? 0 : self.sites->here(0), thread);
+            return writer->begin_wait(number, thread != 0 ? 0 : self.sites->here(0), thread,
+                                      is_limited);
           },
-          nb::arg("number"), nb::arg("thread") = 0)
+          nb::arg("number"), nb::arg("thread") = 0, nb::arg("is_limited") = false)
       .def("end_wait",
            [](RecorderHandle& self, int place) {
              if (Recorder* const writer = self.writer()) writer->end_wait(place);

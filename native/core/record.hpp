@@ -157,7 +157,8 @@ class Recorder {
   // This thread waits from now on for op `number`, which it had begun earlier. Returns what `end_wait`
   // takes; -1: nothing was written, because there was no room, or the thread's waits are hidden. With
   // `thread` it is that one which waits, and the calling one has seen it.
-  int begin_wait(std::uint64_t number, std::uint32_t site, std::uint32_t thread = 0);
+  int begin_wait(std::uint64_t number, std::uint32_t site, std::uint32_t thread = 0,
+                 bool is_limited = false);
   void end_wait(int place);
   // Of the calling thread: whether it waits on its own account. Those that only look after ops do not.
   static void hide_waits(bool is_hidden);
@@ -247,8 +248,11 @@ class Recorder {
 // As long as it lives, this thread waits for an op that it had begun earlier.
 class RecordedWait {
  public:
-  RecordedWait(Recorder* recorder, std::uint64_t number, std::uint32_t site)
-      : recorder_(recorder), place_(recorder ? recorder->begin_wait(number, site) : -1) {}
+  // `until_ns`: what the program has said for this wait alone.
+  RecordedWait(Recorder* recorder, std::uint64_t number, std::uint32_t site,
+               std::int64_t until_ns = no_deadline)
+      : recorder_(recorder),
+        place_(recorder ? recorder->begin_wait(number, site, 0, until_ns != no_deadline) : -1) {}
   ~RecordedWait() {
     if (recorder_) recorder_->end_wait(place_);
   }

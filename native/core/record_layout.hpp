@@ -61,10 +61,13 @@ struct RecordHeader {
 };
 
 // One thread that waits for an op that it began earlier.
+// Of a wait that has a limit of its own: it ends then, and the op goes on.
+constexpr std::uint32_t wait_is_limited = std::uint32_t{1} << 31;
+
 struct WaitEntry {
   std::uint64_t number;
   std::int64_t since_ns;
-  std::uint32_t thread;
+  std::uint32_t thread;  // with wait_is_limited
   std::uint32_t site;
   std::uint64_t check;
 };

@@ -22,7 +22,8 @@ bool Recorder::hides_waits() { return are_waits_hidden; }
 
 // Without the lock: a place belongs to the thread that has put its op's number there. A reader believes
 // the entry from when its check fits, which is the last word to come and the first to go.
-int Recorder::begin_wait(std::uint64_t number, std::uint32_t site, std::uint32_t thread) {
+int Recorder::begin_wait(std::uint64_t number, std::uint32_t site, std::uint32_t thread,
+                         bool is_limited) {
   if (number == 0 || are_waits_hidden || is_forked()) return -1;
   RecordState& s = state();
   const std::int64_t now = now_ns();
@@ -34,7 +35,7 @@ int Recorder::begin_wait(std::uint64_t number, std::uint32_t site, std::uint32_t
         !owner.compare_exchange_strong(nobody, number, std::memory_order_acquire))
       continue;
     entry.since_ns = now;
-    entry.thread = thread != 0 ? thread : thread_number();
+    entry.thread = (thread != 0 ? thread : thread_number()) | (is_limited ? wait_is_limited : 0);
     entry.site = site;
     std::uint64_t words[3];
     std::memcpy(words, &entry, sizeof words);

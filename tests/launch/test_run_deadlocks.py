@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -123,3 +126,73 @@ def test_a_hang_ends_with_its_verdict_and_long_before_its_timeout(
         blocked_ns.append(session.time_ns(rank, log.ops.issued_ns[-1]))
         raised_ns.append(session.time_ns(rank, log.ops.ended_ns[-1]))
     assert max(raised_ns) - max(blocked_ns) < 30_000_000_000  # how soon: benchmarks/verdict.py
+
+
+LOOKS_AGAIN = """
+from datetime import timedelta
+
+import numpy as np
+
+import distdbg as dist
+
+dist.init_process_group()
+buffer = np.zeros(1)
+if dist.get_rank() == 0:
+    work = dist.irecv(buffer, 1, tag=1)
+    try:
+        work.wait(timedelta(seconds=3))  # longer than a deadlock takes to be proven
+    except dist.OpTimeout:
+        dist.send(np.ones(1), 1, tag=2)
+    work.wait()
+else:
+    dist.recv(buffer, 0, tag=2)
+    dist.send(buffer * 7, 0, tag=1)
+print(dist.get_rank(), buffer[0])
+"""
+
+
+def test_a_wait_with_a_limit_of_its_own_is_no_deadlock(tmp_path: Path) -> None:
+    script = tmp_path / "looks_again.py"
+    script.write_text(LOOKS_AGAIN)
+    with running(["--nproc-per-node=2", str(script)], tmp_path, has_agent=True) as job:
+        done = job.wait()
+    assert done.code == 0, done.err
+    assert "0 7.0" in done.out
+    assert "DEADLOCK" not in done.err
+
+
+SLEEPS = """
+import sys
+import time
+
+import distdbg as dist
+
+dist.init_process_group()
+if dist.get_rank() == 0:
+    time.sleep(float(sys.argv[1]))
+dist.barrier()
+"""
+
+
+def test_without_a_path_the_job_that_runs_is_meant_wherever_its_records_are(tmp_path: Path) -> None:
+    def distdbg(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "distdbg", *words],
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    script = tmp_path / "sleeps.py"
+    script.write_text(SLEEPS)
+    with running(["--nproc-per-node=1", str(script), "0"], tmp_path, has_agent=True) as job:
+        assert job.wait().code == 0
+    words = ["--nproc-per-node=2", f"--run-dir={tmp_path / 'mine'}", str(script), "600"]
+    with running(words, tmp_path, has_agent=True) as job:
+        job.until(lambda: "asleep" in distdbg("ps").stdout, "a rank sleeps")
+        assert json.loads(distdbg("analyze", "--json").stdout)["source"].endswith("mine")
+        done = distdbg("stacks", "--rank", "9")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "UsageError: the job has no such rank 9" in done.stderr

@@ -129,7 +129,15 @@ class SessionBuilder:
         log.heartbeat_ns = max(log.heartbeat_ns, log.ops.issued_ns[at])
         return OpRef(rank, at)
 
-    def wait(self, op: OpRef, *, since_s: float, thread: int | None = None, site: str = "") -> None:
+    def wait(
+        self,
+        op: OpRef,
+        *,
+        since_s: float,
+        thread: int | None = None,
+        site: str = "",
+        is_limited: bool = False,
+    ) -> None:
         """A thread waits for an op that was begun earlier."""
         log = self.session.ranks[op.rank]
         wait = WorkWait(
@@ -137,6 +145,7 @@ class SessionBuilder:
             number=log.ops.number[op.at],
             since_ns=_ns(since_s),
             stack=self.stack(site),
+            is_limited=is_limited,
         )
         log.work_waits = (*log.work_waits, wait)
 

@@ -196,7 +196,7 @@ class _Draft:
             row["ops"] = [_plain_op(op, places, tables) for op in self.ops]
         if self.waits:
             row["waits"] = [
-                [wait.thread, wait.number, wait.since_ns, tables.stack(wait.stack)]
+                [wait.thread, wait.number, wait.since_ns, tables.stack(wait.stack), wait.is_limited]
                 for wait in self.waits
             ]
         if self.threads:

@@ -112,8 +112,14 @@ class _Building:
             for cells in row.get("ops", ()):
                 _add_op(log, cells, groups, stacks, forms)
             log.work_waits = tuple(
-                WorkWait(thread=thread, number=number, since_ns=since, stack=stacks[stack])
-                for thread, number, since, stack in row.get("waits", ())
+                WorkWait(
+                    thread=thread,
+                    number=number,
+                    since_ns=since,
+                    stack=stacks[stack],
+                    is_limited=is_limited,
+                )
+                for thread, number, since, stack, is_limited in row.get("waits", ())
             )
             logs.append(log)
         self._session.ranks.update((log.rank, log) for log in logs)  # whole accounts only

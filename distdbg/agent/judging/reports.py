@@ -114,9 +114,12 @@ class ReportChanges:
     @staticmethod
     def abort_line(finding: Finding) -> str:
         """Why the ranks of a job end now: 'DEADLOCK on ranks 0-2: the job is aborted'."""
-        ranks = format_ranks(finding.ranks)
+        ranks = format_ranks(
+            finding.ranks or finding.victims
+        )  # a mismatch of which nobody is to blame
         word = headline.of_kind(finding.kind.value, finding.what)
-        return f"{word} on rank{'' if ranks.isdecimal() else 's'} {ranks}: the job is aborted"
+        where = f" on rank{'' if ranks.isdecimal() else 's'} {ranks}" if ranks else ""
+        return f"{word}{where}: the job is aborted"
 
     @property
     def has_stuck(self) -> bool:

@@ -169,7 +169,7 @@ def _finding(
         or _advice_of_exit(session, ranks)
         or parted.advice
         or _advice_of_none(session, end, how, ranks)
-        or _advice(how, ranks),
+        or _advice(how, ranks, _other_part(session, end)),
         numbers=_numbers(session, end, ranks) | ({"parted": parted.seq} if parted.seq else {}),
         traits=NO_TRAITS if cause or parted.extra else traits_of_doing(session, ranks),
     )
@@ -413,7 +413,14 @@ def _advice_of_exit(session: Session, ranks: tuple[int, ...]) -> str:
     return f"see why {site} ends the program of {say_ranks(ranks, 3)}: all ranks have to decide that alike"
 
 
-def _advice(how: str, ranks: tuple[int, ...]) -> str:
+def _other_part(session: Session, end: ChainEnd) -> str:
+    """What a message that is waited for lacks; '' of a collective."""
+    if end.op is None or not is_message(session, end):
+        return ""
+    return "sending" if session.kind_of(end.op) == "recv" else "receiving"
+
+
+def _advice(how: str, ranks: tuple[int, ...], other_part: str) -> str:
     whom = say_ranks(ranks, 3)
     if how is _UNKNOWN:
         process = verb(ranks, "its process", "their processes")
@@ -421,6 +428,8 @@ def _advice(how: str, ranks: tuple[int, ...]) -> str:
     if how is _LATE:
         whose = verb(ranks, "its", "their")
         return f"see what {whom} did after {whose} last op: it took another branch, or is slow"
+    if other_part:
+        return Advice(f"see why {whom} ended without {other_part} the message", Trait.ENDED_WITHOUT)
     return Advice(
         f"all ranks of a group must call the same ops: see why {whom} ended without making this call",
         Trait.ENDED_WITHOUT,

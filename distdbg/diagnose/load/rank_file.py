@@ -157,6 +157,7 @@ def _work_waits(state: StateEntry, ops: Ops, tables: Tables) -> tuple[WorkWait, 
             number=wait.number,
             since_ns=wait.since_ns,
             stack=tables.stack(wait.stack),
+            is_limited=wait.is_limited,
         )
         for wait in state.work_waits
         if wait.number not in ended

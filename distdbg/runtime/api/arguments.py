@@ -161,7 +161,12 @@ def check_splits(
         return [rows // size] * size
     if len(cut) != size:
         raise UsageError(f"{what}: {side}_split_sizes has {len(cut)} entries, expected {size}")
-    if min(cut) < 0 or sum(cut) != rows:
+    if min(cut) < 0:
+        raise UsageError(
+            f"{what}: {side}_split_sizes has {min(cut)}, and no split is below 0",
+            details=[f"{side}_split_sizes {cut[:8]}{' ...' if size > 8 else ''}"],
+        )
+    if sum(cut) != rows:
         raise UsageError(
             f"{what}: {side}_split_sizes sum up to {sum(cut)}, "
             f"the first dimension of {side} is {rows}",

@@ -205,7 +205,7 @@ class RecordedPending(PendingAround):
             if self.inner.done():
                 self.inner.wait(deadline_ns)
             else:
-                with waiting_for(self._recorder, self._number):
+                with waiting_for(self._recorder, self._number, deadline_ns != NO_DEADLINE):
                     self.inner.wait(deadline_ns)
         except DistError as error:
             if self.inner.done():

@@ -19,16 +19,18 @@ class waiting_for:
     A class, so that the line that waits is the nearest one that is not of this package.
     """
 
-    __slots__ = ("_number", "_place", "_recorder")
+    __slots__ = ("_is_limited", "_number", "_place", "_recorder")
 
-    def __init__(self, recorder: Recorder | None, number: int) -> None:
+    def __init__(self, recorder: Recorder | None, number: int, is_limited: bool = False) -> None:
+        """`is_limited`: not for longer than the program has said for this wait alone."""
         self._recorder = recorder
         self._number = number
+        self._is_limited = is_limited
         self._place = -1
 
     def __enter__(self) -> None:
         if self._recorder is not None:
-            self._place = self._recorder.begin_wait(self._number)
+            self._place = self._recorder.begin_wait(self._number, is_limited=self._is_limited)
 
     def __exit__(self, *_: object) -> None:
         if self._recorder is not None:

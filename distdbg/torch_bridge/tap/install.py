@@ -461,7 +461,7 @@ def _ends_shortly(op: LaneOp, work: Any, real: Callable[..., Any], args: Any, kw
             real(work, *args, **kwargs)
         elif lane.waits is not None:
             lane.waits[id(op)] = op
-            place = lane.recorder.begin_wait(op.op.number)
+            place = lane.recorder.begin_wait(op.op.number, is_limited=bool(args or kwargs))
             try:
                 real(work, *args, **kwargs)
             finally:

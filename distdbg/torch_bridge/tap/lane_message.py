@@ -154,7 +154,7 @@ class LaneMessage(LaneOp):
 
     def _wait_limited(self, work: Any, real: Callable[..., Any], args: Any, kwargs: Any) -> None:
         lane, recorder = self.lane, self.lane.recorder
-        place = recorder.begin_wait(self.op.number)
+        place = recorder.begin_wait(self.op.number, is_limited=True)
         lane.message_waits[id(self)] = self
         try:
             real(work, *args, **kwargs)

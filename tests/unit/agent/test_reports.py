@@ -31,6 +31,14 @@ def due_after(one: ReportedRoot) -> int | None:
     return None
 
 
+def test_a_job_of_which_no_rank_is_to_blame_is_aborted_in_whole_words() -> None:
+    line = ReportChanges.abort_line
+    assert line(case(FindingKind.DEADLOCK, 0, 1).finding) == (
+        "DEADLOCK on ranks 0-1: the job is aborted"
+    )
+    assert line(case(FindingKind.MISMATCH).finding) == "MISMATCH on rank 9: the job is aborted"
+
+
 def test_each_kind_has_its_patience() -> None:
     assert due_after(case(FindingKind.DEADLOCK, 0, 1, proof="deadlock")) == 0
     assert due_after(case(FindingKind.DEADLOCK, 0, 1)) is None

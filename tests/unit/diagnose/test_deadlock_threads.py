@@ -20,6 +20,15 @@ def test_waits_for_async_ops_are_waits() -> None:
     assert only(build.session).ranks == (0, 1)
 
 
+def test_a_wait_with_a_limit_of_its_own_goes_on_by_itself() -> None:
+    """`Work.wait(timeout)`: the program has the word again, and may do what the others wait for."""
+    build = SessionBuilder(2)
+    for rank in range(2):
+        op = build.op(rank, "recv", peer=1 - rank, is_async=True)
+        build.wait(op, since_s=1.0, is_limited=rank == 0)
+    assert deadlocks(build.session) == []
+
+
 def test_a_rank_of_two_threads_moves_while_one_of_them_does() -> None:
     build = ring_of_recvs(2)
     build.op(1, "barrier", thread=77, at_s=0.1, ended_s=0.2, seq=1)

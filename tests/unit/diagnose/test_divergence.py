@@ -197,6 +197,20 @@ def test_who_stops_after_a_mark_that_both_had_has_skipped_nothing() -> None:
     assert root.advice == "see what ends the loop of rank 1 before that of the others"
 
 
+def test_a_count_of_steps_shows_no_skipped_batch() -> None:
+    """DDP and optimizers mark the steps that a rank has made: one that skips a batch makes none there."""
+    build = ended(loop(3))
+    for rank in range(3):
+        ops = build.session.ranks[rank].ops
+        for number, issued_ns in enumerate(list(ops.issued_ns), 1):
+            build.mark(rank, "step", float(number), at_s=issued_ns / 1e9 + 0.001)
+    root = diagnose(build.session).root
+    assert root is not None
+    texts = [line.text for line in root.evidence]
+    assert not any("skipped none before" in text for text in texts)
+    assert any("cannot be told apart" in text for text in texts)
+
+
 def test_the_verdict_says_when_the_place_cannot_be_told() -> None:
     root = diagnose(ended(loop(3)).session).root
     assert root is not None

@@ -143,6 +143,11 @@ def test_the_time_between_sigterm_and_sigkill_has_a_variable_of_torchs() -> None
         read(TORCH_ELASTIC_SHUTDOWN_TIMEOUT="-1")
 
 
+def test_an_empty_run_dir_is_no_folder() -> None:
+    with pytest.raises(UsageError, match="--run-dir is empty"):
+        read("--run-dir=")
+
+
 def test_folders_prefix_and_binding_are_passed_on() -> None:
     options = read(
         "--log-dir=logs",

@@ -10,9 +10,9 @@ from distdbg.diagnose.verdict import diagnose
 from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
-from distdbg.render.finding_stacks import tell_stacks
+from distdbg.render.finding_stacks import ToldStack, tell_stacks
 from distdbg.render.source_line import SourceLines
-from distdbg.render.text import print_verdict
+from distdbg.render.text import _stack, print_verdict
 from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.test_mismatch import error
 
@@ -89,3 +89,10 @@ def test_the_threads_that_may_hold_the_lock_which_the_cause_waits_for_are_shown(
     ]
     [saver] = told[1].frames
     assert saver.notes == ("in `with one_lock` (line 1)",)
+
+
+def test_what_leads_to_lines_that_are_not_shown_ends_without_a_colon() -> None:
+    console = Console(width=120, file=io.StringIO())
+    stack = ToldStack(ranks=(0,), what="died; last known line:", is_cause=False, frames=())
+    console.print(_stack(stack, 0, ""))
+    assert console.file.getvalue() == "  rank 0 died; last known line, at the same lines\n"

@@ -86,7 +86,7 @@ WRONG: dict[str, tuple[Callable[[], Call], str]] = {
     ),
     "negative split": (
         lambda: calls.all_to_all_single(2, 0, f(4), f(4), [5, -1], None),
-        "output_split_sizes",
+        "output_split_sizes has -1, and no split is below 0",
     ),
     "even split impossible": (
         lambda: calls.all_to_all_single(2, 0, f(3), f(3), None, None),

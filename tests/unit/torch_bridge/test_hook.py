@@ -28,3 +28,16 @@ def test_the_hook_loads_nothing_and_is_there_once() -> None:
     assert "torch" not in loaded
     assert "importlib.util" not in loaded
     assert loader == "SourceFileLoader"
+
+
+def test_a_value_that_says_neither_is_told_once() -> None:
+    script = """
+from distdbg.torch_bridge.hook import install_if
+install_if("maybe"); install_if("maybe")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == (
+        "distdbg: the variable DISTDBG_TORCH has 'maybe'; expected 1 or 0; nothing is watched\n"
+    )

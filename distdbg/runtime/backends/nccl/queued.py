@@ -20,6 +20,7 @@ from distdbg.runtime.backends.nccl.events import event_reader
 from distdbg.runtime.backends.nccl.library import load
 from distdbg.runtime.backends.recorded import RecordedEngine
 from distdbg.runtime.handles.waits import waiting_for
+from distdbg.runtime.handles.work import NO_DEADLINE
 
 
 class QueuedEngine(RecordedEngine):
@@ -91,7 +92,7 @@ class QueuedPending:
         """Wait as the group does; an op that failed before the device had it ends here in the record."""
         self._refuse_in_capture()
         try:
-            with waiting_for(self._recorder, self.number):
+            with waiting_for(self._recorder, self.number, deadline_ns != NO_DEADLINE):
                 self._inner.wait(deadline_ns)
         except DistError as error:
             if self._inner.done():
