@@ -27,6 +27,7 @@ from distdbg.agent.judging.watch import LiveDiagnosis
 from distdbg.agent.launcher_orders import Attempt, Order, ReportedEnd, read_order
 from distdbg.agent.methods import Methods
 from distdbg.agent.steering import Steering
+from distdbg.control import sockets
 from distdbg.follow.findings import Findings
 from distdbg.follow.process_ends import Life
 from distdbg.follow.roster import Roster
@@ -167,6 +168,9 @@ class HostAgent:
 
     def close(self) -> None:
         self.watch.finish(time.monotonic_ns())
+        if self._over_ns is not None:
+            for path in self.roster.folder.glob(sockets.debugger_socket("*")):
+                sockets.is_served(path)  # removes what a killed rank has left
         if self.exporting is not None:
             self.exporting.close()
         if self._metering is not None:

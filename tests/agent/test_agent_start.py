@@ -121,3 +121,20 @@ def find_agents(folder: Path) -> list[int]:
                 if b"distdbg.agent" in words and os.fsencode(folder) in b" ".join(words):
                     found.append(int(name))
     return found
+
+
+def test_killed_ranks_leave_no_sockets_of_their_debuggers(start_job: Callable[..., Any]) -> None:
+    job = start_job("dist.barrier()\ntime.sleep(600)\n", is_forked=False, DISTDBG_DEBUGGABLE="1")
+
+    def left() -> list[Path]:
+        return list(job.run_folder.glob("debug-rank*.sock"))
+
+    with job.connect():
+        deadline = time.monotonic() + 120
+        while len(left()) < len(job.processes) and time.monotonic() < deadline:
+            time.sleep(0.02)  # nothing announces them
+    assert len(left()) == len(job.processes)
+    for process in job.processes:
+        process.kill()
+    job.await_no_agent()
+    assert left() == []

@@ -23,6 +23,7 @@ missing                ranks that others wait for and that will not arrive
 missing_records        notes about what the records lack, where that leaves a question open
 nan_source             the source of NaN or Inf
 no_gradient            hangs and mismatches in DDP whose cause is a parameter that a rank did not use
+no_room                a message that is longer than a recv of gloo has room for, which ends its rank
 not_exchanged          a rank in a message with a rank that has exchanged none with it and went on to a
                        collective
 not_joined             ranks that never reached the making of the first group, while the others waited there

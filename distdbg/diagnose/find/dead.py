@@ -18,6 +18,7 @@ from distdbg.diagnose.debugged import prompt_of
 from distdbg.diagnose.endings import Endings, EndRole, RankEnding, endings_of, swept_away
 from distdbg.diagnose.failures import Failure, Failures, failures_of
 from distdbg.diagnose.find.exit_call import exit_call, exit_site
+from distdbg.diagnose.find.no_room import too_long_message
 from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
@@ -34,6 +35,8 @@ _TOLD: Final = re.compile(r"Rank (\d+) has (\d+) params, while rank (\d+) has in
 
 
 _MAX_VICTIMS_TOLD = 4
+#: Why that is no error which the program could catch.
+NO_ROOM: Final = "gloo ends a rank that has no room for what arrives"
 
 
 def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
@@ -94,6 +97,11 @@ def _finding(session: Session, same: list[RankEnding], failures: Failures, waits
         evidence = _struck(session, same)
     else:
         evidence = [e for one in same[:8] for e in _evidence(session, one)]
+    too_long = None
+    if len(same) == 1 and first.end is not None and first.end.signal == signal.SIGABRT:
+        too_long = too_long_message(session, first.rank)
+    if too_long is not None:
+        evidence.append(too_long[1])
     evidence += _losses(ranks, failures)
     share = _share(session, first) if len(same) == 1 else None
     is_of_timer = not first.reason and first.end is not None and first.end.signal in TIMERS
@@ -102,6 +110,7 @@ def _finding(session: Session, same: list[RankEnding], failures: Failures, waits
         severity=Severity.ERROR,
         what=fit(
             f"{say_ranks(ranks)} {_plural(first.how, ranks)}",
+            f": {too_long[0]}" if too_long is not None else "",
             f" at {first.where}" if first.where else "",
             _at_prompt(session, ranks),
             _whom_it_kept(session, ranks, failures, waits),
@@ -110,7 +119,9 @@ def _finding(session: Session, same: list[RankEnding], failures: Failures, waits
         victims=victims,
         at_ns=known_ns(first.at_ns),
         evidence=tuple(evidence),
-        advice=share.advice(first.rank)
+        advice=f"{NO_ROOM}: give the recv an array of the size that is sent"
+        if too_long is not None
+        else share.advice(first.rank)
         if share
         else _advice(session, first, is_alone=len(same) == 1),
         traits=frozenset((Trait.OF_TIMER,)) if is_of_timer else NO_TRAITS,

@@ -1,5 +1,6 @@
 """Ranks that died, or ended because of an exception of their own."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from distdbg.diagnose.finding import Severity
 from distdbg.record.ends import BY_SYS_EXIT
 from distdbg.record.format import Exit, Status
 from distdbg.render.story import story_of
+from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.one_finder import error, find, find_one, texts, trained
 
 
@@ -243,3 +245,25 @@ def test_a_code_without_an_exception_is_of_sys_exit() -> None:
         "ended by sys.exit",
         "exited with code 3",
     ]
+
+
+@pytest.mark.parametrize(("backend", "is_told"), [("torch-gloo", True), ("distdbg", False)])
+def test_who_dies_in_a_recv_of_gloo_may_have_had_no_room(backend: str, is_told: bool) -> None:
+    build = SessionBuilder(2)
+    build.session.groups[0] = replace(build.session.groups[0], backend=backend)
+    for room, sent in ((12, 12), (12, 16)):  # the first has gone well
+        is_last = sent == 16
+        ended_s = None if is_last else 1.0
+        build.op(0, "send", peer=1, nbytes=sent, ended_s=1.0, is_async=True, site="a.py:8 (main)")
+        build.op(
+            1, "recv", peer=0, nbytes=room, ended_s=ended_s, is_async=True, site="a.py:9 (main)"
+        )
+    build.end(1, at_s=2.0, cause="signal", signal=6)
+    finding = find_one(dead, build)
+    words = "rank 1 was killed by SIGABRT: rank 0 sent it 16 B, its recv has room for 12 B"
+    assert finding.what.startswith(words) == is_told
+    sent_at = "rank 0 called send to rank 1 on group 'world' at a.py:8 (main)"
+    assert (sent_at in texts(finding)) == is_told
+    assert (
+        finding.advice.startswith("gloo ends a rank that has no room for what arrives") == is_told
+    )
