@@ -114,9 +114,8 @@ class ReportChanges:
     @staticmethod
     def abort_line(finding: Finding) -> str:
         """Why the ranks of a job end now: 'DEADLOCK on ranks 0-2: the job is aborted'."""
-        ranks = format_ranks(
-            finding.ranks or finding.victims
-        )  # a mismatch of which nobody is to blame
+        # Of a mismatch there may be no side that is to blame.
+        ranks = format_ranks(finding.ranks or finding.victims)
         word = headline.of_kind(finding.kind.value, finding.what)
         where = f" on rank{'' if ranks.isdecimal() else 's'} {ranks}" if ranks else ""
         return f"{word}{where}: the job is aborted"

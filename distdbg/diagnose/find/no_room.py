@@ -24,9 +24,8 @@ def too_long_message(session: Session, rank: int) -> tuple[str, Evidence] | None
         sender = log.ops.peer[at]
         if session.kind_of(recv) != "recv" or sender == NONE or sender not in session.ranks:
             continue
-        if not session.groups[log.ops.group[at]].backend.endswith(
-            "gloo"
-        ):  # torch's, or beside ours
+        # Torch's, or gloo that carries out ops of ours.
+        if not session.groups[log.ops.group[at]].backend.endswith("gloo"):
             continue
         turn = sum(before.at < at for before in _messages(session, recv, rank, "recv", sender))
         sends = list(_messages(session, recv, sender, "send", rank))
