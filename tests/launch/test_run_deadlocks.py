@@ -129,6 +129,7 @@ def test_a_hang_ends_with_its_verdict_and_long_before_its_timeout(
 
 
 LOOKS_AGAIN = """
+import sys
 from datetime import timedelta
 
 import numpy as np
@@ -147,7 +148,7 @@ if dist.get_rank() == 0:
 else:
     dist.recv(buffer, 0, tag=2)
     dist.send(buffer * 7, 0, tag=1)
-print(dist.get_rank(), buffer[0])
+sys.stdout.write(f"{dist.get_rank()} {buffer[0]}\\n")  # in one piece, beside the other rank's
 """
 
 
