@@ -124,6 +124,7 @@ def find_agents(folder: Path) -> list[int]:
 
 
 def test_killed_ranks_leave_no_sockets_of_their_debuggers(start_job: Callable[..., Any]) -> None:
+    # They sleep until they are killed.
     job = start_job("dist.barrier()\ntime.sleep(600)\n", is_forked=False, DISTDBG_DEBUGGABLE="1")
 
     def left() -> list[Path]:

@@ -170,7 +170,7 @@ import distdbg as dist
 
 dist.init_process_group()
 if dist.get_rank() == 0:
-    time.sleep(float(sys.argv[1]))
+    time.sleep(float(sys.argv[1]))  # what `ps` is to show
 dist.barrier()
 """
 

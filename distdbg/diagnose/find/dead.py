@@ -35,8 +35,6 @@ _TOLD: Final = re.compile(r"Rank (\d+) has (\d+) params, while rank (\d+) has in
 
 
 _MAX_VICTIMS_TOLD = 4
-#: Why that is no error which the program could catch.
-NO_ROOM: Final = "gloo ends a rank that has no room for what arrives"
 
 
 def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
@@ -119,7 +117,7 @@ def _finding(session: Session, same: list[RankEnding], failures: Failures, waits
         victims=victims,
         at_ns=known_ns(first.at_ns),
         evidence=tuple(evidence),
-        advice=f"{NO_ROOM}: give the recv an array of the size that is sent"
+        advice="gloo ends a rank that has no room for what arrives: give the recv an array of that size"
         if too_long is not None
         else share.advice(first.rank)
         if share

@@ -232,8 +232,7 @@ class CpuEngine:
 
     def submit(self, call: Call) -> Pending:
         """Start `call`; it progresses on a thread of its own, which needs no GIL."""
-        # As `limit_ns` and `keep`, written out: each Python call costs a twentieth of the op.
-        limit_ns = self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
+        limit_ns = self.limit_ns(call)
         started_ns = _monotonic_ns()
         handle: Op | Message
         views: Sequence[View]
@@ -270,10 +269,7 @@ class CpuEngine:
         pending = CpuPending(self, call, handle, views, started_ns)
         if self._guards_buffers:
             pending.started_at = call_site()
-        if len(self._in_flight) < self._sweep_at:
-            self._in_flight.append(pending)
-        else:
-            self.keep(pending)
+        self.keep(pending)
         return pending
 
     def keep(self, pending: CpuPending) -> None:

@@ -213,7 +213,7 @@ def more_late_senders_than_are_kept() -> list[str]:
     lane._MOST_OWED = 1  # type: ignore[misc]  # a constant
     told: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]  # of this one
     logging.getLogger("distdbg.torch").addHandler(handler)
     store = dist.distributed_c10d._get_default_store()
     if dist.get_rank():

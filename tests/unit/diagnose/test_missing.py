@@ -249,3 +249,12 @@ def test_ranks_missing_in_different_ways_are_told_apart() -> None:
     found = find(missing, build)
     assert [finding.ranks for finding in found] == [(0, 1), (2,)]
     assert "while rank 3 waited for them in" in found[0].what
+
+
+def test_who_returned_and_did_not_send_is_asked_for_the_message() -> None:
+    build = SessionBuilder(2)
+    build.op(0, "recv", peer=1, at_s=1)
+    build.exit(1, Exit.RETURNED, at_s=2)
+    root = diagnose(build.session).root
+    assert root is not None
+    assert root.advice == "see why rank 1 ended without sending the message"
