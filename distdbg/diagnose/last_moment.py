@@ -14,8 +14,9 @@ first failure, on the session's clock, is taken for all ranks, and each is shown
 An error after which its rank's ops went well again does not count: the job had got over it.
 
 When a rank leaves, which ranks notice first is a matter of microseconds: a rank may call the op after the
-first one has noticed. Such a rank is shown as it was when it noticed itself; a rank that left well without
-another op counts as gone before. So the verdict is the same each time.
+first one has noticed, or another op that needs one that gave up. Such a rank is shown as it was when it
+noticed itself; a rank that left well without another op counts as gone before. So the verdict is the same
+each time.
 
 Does that prove anything? For a thread in a blocking op, yes: it was in that op from its issue to its failure
 and did nothing else, however wrong its clock is; a rank is only shown as having
@@ -35,7 +36,7 @@ from dataclasses import replace
 from typing import Final
 
 from distdbg.diagnose.endings import Endings, EndRole, RankEnding, endings_of
-from distdbg.diagnose.failures import Failures, failures_of
+from distdbg.diagnose.failures import Failure, Failures, failures_of
 from distdbg.diagnose.matching import GroupOps, Matched, RankOps
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, Ops
 from distdbg.diagnose.session import NO_EXIT, GroupProgress, RankLog, Session, WorkWait
@@ -133,7 +134,8 @@ def _told_of_one_leaver(
 ) -> dict[int, int]:
     """The moments of ranks that have others than `at_ns`, when the first was told that somebody had left.
 
-    Of those that were told of that op later; of those that called nothing more and left well.
+    Of those that were told of that op later, or of another one that they called later; of those that called
+    nothing more and left well.
     """
     told = [
         error
@@ -151,12 +153,22 @@ def _told_of_one_leaver(
         and ending.at_ns != NEVER
         and not _has_op_since(session, rank, at_ns)
     }
-    if first.seq:  # a message has one other side only
-        place = (first.group, first.seq, first.kind)
-        for error in reversed(told):
-            if (error.group, error.seq, error.kind) == place:
-                moments[error.rank] = max(error.at_ns, at_ns)
+    place = (first.group, first.seq, first.kind)
+    for error in reversed(told):
+        # A message has one other side only.
+        is_same_op = first.seq > 0 and (error.group, error.seq, error.kind) == place
+        if is_same_op or _came_later(session, error, at_ns):
+            moments[error.rank] = max(error.at_ns, at_ns)
     return moments
+
+
+def _came_later(session: Session, error: Failure, at_ns: int) -> bool:
+    """Whether the op was called since; with nobody gone its rank would wait there."""
+    op = error.op
+    return (
+        op is not None
+        and session.time_ns(op.rank, session.ranks[op.rank].ops.issued_ns[op.at]) > at_ns
+    )
 
 
 def _has_op_since(session: Session, rank: int, at_ns: int) -> bool:

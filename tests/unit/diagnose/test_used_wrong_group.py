@@ -20,8 +20,11 @@ def _site(line: int) -> str:
     return f"/job/x.py:5 (average) < /job/x.py:{line} (main)"
 
 
-def rows_and_columns(lines: tuple[int, int, int]) -> SessionBuilder:
-    """Four ranks reduce over rows, columns, rows, at these lines; rank 1 uses its row for all three."""
+def rows_and_columns(lines: tuple[int, int, int], rank_3_at_s: float = 2) -> SessionBuilder:
+    """Four ranks reduce over rows, columns, rows, at these lines; rank 1 uses its row for all three.
+
+    At 3.4 s it gives up.
+    """
     build = SessionBuilder(4)
     for group, ranks in (("row0", [0, 1]), ("row1", [2, 3]), ("col0", [0, 2]), ("col1", [1, 3])):
         build.group(group, ranks)
@@ -49,13 +52,16 @@ def rows_and_columns(lines: tuple[int, int, int]) -> SessionBuilder:
     call(0, "row0", third, 3)
     left(build, 0, 3.3)
     call_in_vain(1, "row0", third, 3, 0, 3.4)
-    call_in_vain(3, "col1", second, 2, 1, 3.5)
+    call_in_vain(3, "col1", second, rank_3_at_s, 1, 3.5)
     call_in_vain(2, "row1", third, 3, 3, 3.6)
     return build
 
 
-def test_the_rank_that_used_another_group_is_the_cause_with_the_line_that_chose_it() -> None:
-    verdict = diagnose(rows_and_columns((13, 14, 15)).session)
+@pytest.mark.parametrize("rank_3_at_s", [2, 3.45], ids=["waits_for_it", "comes_when_it_gave_up"])
+def test_the_rank_that_used_another_group_is_the_cause_with_the_line_that_chose_it(
+    rank_3_at_s: float,
+) -> None:
+    verdict = diagnose(rows_and_columns((13, 14, 15), rank_3_at_s).session)
     root = verdict.root
     assert root is not None
     assert root.what == (
