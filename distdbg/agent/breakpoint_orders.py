@@ -58,6 +58,7 @@ class Breakpoints:
             raise UsageError("break: 'rule' is a text", hint="such as rank=3,kind=all_reduce")
         rules = self._rules()
         rule = Rule.parse(text, self._next_id(rules))
+        rule.check_ranks(self._agent.roster.world_size)
         self._order((*rules, rule))
         self._last_id = rule.id
         return {"id": rule.id, "rule": rule.text}

@@ -52,6 +52,7 @@ class ClientPipes:
         if type(rank) is not int:
             raise UsageError("debug: 'rank' is a number")
         roster = self._agent.roster
+        roster.check_rank(rank)
         if rank not in roster.watched_ranks:
             raise UsageError(
                 f"rank {rank} is not on host {self._agent.host}",
@@ -75,6 +76,8 @@ class ClientPipes:
             target = PipeTarget.from_json(request.arguments)
         except ValueError as error:
             raise UsageError(f"via: {error}") from None
+        if target.rank is not None:
+            self._agent.roster.check_rank(target.rank)
         try:
             key = None if self._is_here(target) else self._agent.steering.open_pipe(target)
         except NoWay as error:

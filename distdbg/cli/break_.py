@@ -32,6 +32,7 @@ from distdbg.record.host import host_name
 from distdbg.record.printable import printable
 from distdbg.record.rank_list import read_ranks
 from distdbg.record.rank_state import RankState
+from distdbg.record.run_summary import world_size_of
 
 _ALL = "all"
 Plain = dict[str, Any]
@@ -162,6 +163,7 @@ def _alone(live: LiveRun, rule: str | None, chosen: argparse.Namespace) -> Plain
     done: Plain = {}
     if rule is not None:
         added = Rule.parse(rule, max((one.id for one in rules), default=0) + 1)
+        added.check_ranks(world_size_of(live.folder))
         rules = _write(live, (*rules, added))
         done = {"armed": added.id}
     elif chosen.clear:

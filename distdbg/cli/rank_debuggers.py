@@ -20,6 +20,8 @@ from distdbg.errors import DistError, DistNetworkError, UsageError
 from distdbg.record.ends import read_ends
 from distdbg.record.folders import attempts, is_live, record_name
 from distdbg.record.host import host_name
+from distdbg.record.rank_list import ranks_of_world
+from distdbg.record.run_summary import world_size_of
 
 #: How long the first line of a rank may take, which is long where it holds the GIL.
 _HELLO_S = 60.0
@@ -57,6 +59,10 @@ class RankDebuggers:
                 sock.settimeout(None)
                 return DebugClient(sock, hello_s=hello_s, on_slow=on_slow)
             self._say_why_not(rank)
+            world_size = world_size_of(self.folder)
+            if 0 < world_size <= rank:
+                ranks = ranks_of_world(world_size)
+                raise UsageError(f"run {self.name} has no rank {rank}, it has {ranks}")
         if self.way is None:
             raise UsageError(f"run {self.name} has no rank {rank} on this host")
         try:

@@ -21,7 +21,7 @@ from distdbg.control.break_fields import FIELDS as FIELDS
 from distdbg.control.break_fields import OPERATORS, BreakFacts, Operator, StopCondition
 from distdbg.control.layout import MAX_BREAK_NBYTES
 from distdbg.errors import UsageError, format_ranks
-from distdbg.record.rank_list import read_ranks
+from distdbg.record.rank_list import ranks_of_world, read_ranks
 
 _CONDITION = re.compile(r"\s*(\w+)\s*(!=|<=|>=|=|<|>)\s*(.*?)\s*", re.DOTALL)
 _NUMBER = re.compile(r"(\d+)\s*(?:([kmg])(?:i?b)?)?", re.IGNORECASE)
@@ -127,6 +127,13 @@ class Rule:
     def concerns(self, rank: int) -> bool:
         """Whether it can stop this rank at all."""
         return all(each.fits(rank) for each in self.conditions if each.field == "rank")
+
+    def check_ranks(self, world_size: int) -> None:
+        """UsageError where it can stop no rank of a job of this size; 0: not known."""
+        if world_size and not any(map(self.concerns, range(world_size))):
+            raise UsageError(
+                f"no rank fits the rule {self.text}: the job has {ranks_of_world(world_size)}"
+            )
 
     def fits(self, facts: BreakFacts) -> bool:
         """Whether all conditions hold; `on`, `skip` and `hits` are the caller's to count."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.control.sockets import debugger_socket
-from distdbg.errors import RecordError
+from distdbg.errors import RecordError, UsageError
 from distdbg.follow.joining import note_joins
 from distdbg.follow.process_ends import Life, Outcome
 from distdbg.follow.processes import (
@@ -32,6 +32,7 @@ from distdbg.launch.memory import OomWatch
 from distdbg.record.ends import RankEnd, write_end
 from distdbg.record.entries import Pulse
 from distdbg.record.observations import STOPPED_ITSELF
+from distdbg.record.rank_list import ranks_of_world
 from distdbg.record.rank_state import RankState
 from distdbg.record.rank_words import read_boot_id, read_exit_text
 from distdbg.view.short_words import raised, shown_end
@@ -146,6 +147,12 @@ class Roster:
         """How many ranks the job has, by the records; 0: there are none yet."""
         records = self._tail.records.values()
         return max((record.header.world_size for record in records), default=0)
+
+    def check_rank(self, rank: int) -> None:
+        """UsageError where the job has no such rank."""
+        if 0 < self.world_size <= rank:
+            ranks = ranks_of_world(self.world_size)
+            raise UsageError(f"there is no rank {rank}: the job has {ranks}")
 
     @property
     def is_debuggable(self) -> bool | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterable
 from types import FrameType
 
@@ -59,10 +60,32 @@ def call_site() -> str:
 
     For slow paths; ops take theirs from the record, in native code.
     """
-    frame: FrameType | None = sys._getframe(1)
+    frame = _calling_frame()
+    if frame is None:
+        return UNKNOWN
+    code = frame.f_code
+    return f"{code.co_filename}:{frame.f_lineno} ({code.co_qualname})"
+
+
+def warn_at_call_site(text: str, category: type[Warning]) -> None:
+    """Warn with the program's line, however deep below it this is; each line is told once, as usual."""
+    frame = _calling_frame()
+    if frame is None:
+        warnings.warn(text, category, stacklevel=2)
+        return
+    known = frame.f_globals.setdefault("__warningregistry__", {})
+    name = frame.f_globals.get("__name__")
+    warnings.warn_explicit(
+        text, category, frame.f_code.co_filename, frame.f_lineno, module=name, registry=known
+    )
+
+
+def _calling_frame() -> FrameType | None:
+    """The innermost frame outside this package; modules that are imported are no callers."""
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
-        code = frame.f_code
-        if not code.co_filename.startswith(_folders):
-            return f"{code.co_filename}:{frame.f_lineno} ({code.co_qualname})"
+        file = frame.f_code.co_filename
+        if not file.startswith(_folders) and not file.startswith("<frozen "):
+            return frame
         frame = frame.f_back
-    return UNKNOWN
+    return None

@@ -21,3 +21,8 @@ def read_ranks(text: str) -> list[int]:
             raise ValueError(f"{text[:64]!r} are not ranks")
         ranks.extend(range(first, last + 1))
     return ranks
+
+
+def ranks_of_world(world_size: int) -> str:
+    """'ranks 0-3': those of a job of this size."""
+    return "rank 0 alone" if world_size == 1 else f"ranks 0-{world_size - 1}"

@@ -10,6 +10,7 @@ from typing import Final
 
 from distdbg.errors import DistError, format_ranks
 from distdbg.record.durations import age_text
+from distdbg.record.entries import RecordHeader
 from distdbg.record.folders import attempts
 from distdbg.record.header import read_opening
 from distdbg.record.printable import printable
@@ -39,18 +40,31 @@ def facts_of_run(folder: Path, *, now_ns: int | None = None) -> tuple[str, str, 
     now_ns = time.time_ns() if now_ns is None else now_ns
     last = attempts(folder)
     records = sorted(last[-1].glob("rank*.ddr")) if last else []
+    header = _any_header(records)
+    if header is None:
+        return "", "", ""
+    here = [int(one.stem[4:]) for one in records if one.stem[4:].isdecimal()]
+    ranks = f"{header.world_size} rank{'' if header.world_size == 1 else 's'}"
+    if len(here) < header.world_size:
+        ranks += f" ({format_ranks(here)} here)"
+    return _script(header.argv), ranks, age_text((now_ns - header.wall_ns) / 1e9)
+
+
+def world_size_of(folder: Path) -> int:
+    """How many ranks a start of a job has, by the records in `folder`; 0: there are none."""
+    header = _any_header(sorted(folder.glob("rank*.ddr")))
+    return 0 if header is None else header.world_size
+
+
+def _any_header(records: Sequence[Path]) -> RecordHeader | None:
+    """Of the first record that can be read."""
     for path in records:
         try:
             with ByteSource(path) as source:
-                header = read_opening(source).header
+                return read_opening(source).header
         except (DistError, OSError, ValueError):
             continue
-        here = [int(one.stem[4:]) for one in records if one.stem[4:].isdecimal()]
-        ranks = f"{header.world_size} rank{'' if header.world_size == 1 else 's'}"
-        if len(here) < header.world_size:
-            ranks += f" ({format_ranks(here)} here)"
-        return _script(header.argv), ranks, age_text((now_ns - header.wall_ns) / 1e9)
-    return "", "", ""
+    return None
 
 
 def _script(argv: Sequence[str]) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
+
+from distdbg.ops.sites import warn_at_call_site
 
 #: The tap of this process, and whether it was switched off.
 state: dict[str, Any] = {"job": None, "off": False}
@@ -34,4 +35,4 @@ def switch_off(why: str) -> None:
     state["off"] = True
     if job is not None:
         job.stop(why)
-    warnings.warn(f"distdbg does not watch this torch job: {why}", RuntimeWarning, stacklevel=3)
+    warn_at_call_site(f"distdbg does not watch this torch job: {why}", RuntimeWarning)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import inspect
 import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 from distdbg.errors import JobAborted, MismatchError, PeerLost, RendezvousError
+from distdbg.ops.sites import warn_at_call_site
 from distdbg.runtime.groups.levels import level_of
 from distdbg.torch_bridge.call_sites import skip_torch
 from distdbg.torch_bridge.guarded import guarded, switch_off
@@ -59,11 +59,10 @@ class TorchJob:
             return
         # Its own comparison wraps gloo in a way that takes DDP down with it, and costs milliseconds per op.
         dist.set_debug_level(dist.DebugLevel.INFO)
-        warnings.warn(
+        warn_at_call_site(
             "TORCH_DISTRIBUTED_DEBUG=DETAIL: distdbg compares the ops instead of torch, whose own comparison "
             "makes DDP on gloo crash",
             RuntimeWarning,
-            stacklevel=2,
         )
 
     def compare_group(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

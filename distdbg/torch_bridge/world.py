@@ -7,14 +7,13 @@ to come decides for yes, the first that has waited too long for no.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 from distdbg.errors import DistError
-from distdbg.ops.sites import call_site
+from distdbg.ops.sites import call_site, warn_at_call_site
 from distdbg.record.format import Aside
 from distdbg.runtime.backends.registry import Backend
 from distdbg.runtime.groups.creation import create_group
@@ -69,10 +68,9 @@ class WatchingWorld:
         beside = PrefixStore("distdbg", TorchStore(_own_handle(store)))
         rank, size = theirs.group.rank(), theirs.group.size()
         if not _all_are_watched(beside, rank, size, min(timeout_s, _PATIENCE_S)):
-            warnings.warn(
+            warn_at_call_site(
                 "distdbg does not watch this torch job: DISTDBG_TORCH is not set for all ranks",
                 RuntimeWarning,
-                stacklevel=2,
             )
             return None
         world = World()

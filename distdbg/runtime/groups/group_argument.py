@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-
 from distdbg.errors import UsageError, WrongTypeError, format_ranks
-from distdbg.ops.sites import call_site
+from distdbg.ops.sites import call_site, warn_at_call_site
 from distdbg.record.known_marks import NOT_A_MEMBER
 from distdbg.runtime.api.integers import to_int
 from distdbg.runtime.api.marks import mark
@@ -60,9 +58,9 @@ def resolve(group: Group, what: str) -> ProcessGroup | None:
         default = current_world.get().default
         note_no_member(what)
         who = f"rank {default.rank()}" if default is not None else "this process"
-        warnings.warn(
+        warn_at_call_site(
             f"{what} was called on {who}, which is not in the given group; nothing is done",
-            stacklevel=3,
+            UserWarning,
         )
         return None
     raise WrongTypeError(

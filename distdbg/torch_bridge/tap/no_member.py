@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import wraps
 from typing import Any
 
+from distdbg.ops.sites import warn_at_call_site
 from distdbg.runtime.groups.group_argument import note_no_member
 
 
@@ -18,6 +19,10 @@ def note_calls_of_no_member(torch: Any) -> None:
     @wraps(real)
     def warn(op_name: str) -> None:
         note_no_member(op_name)
-        real(op_name)
+        world = c10d.GroupMember.WORLD
+        rank = -1 if world is None else world.rank()
+        # In torch's words, which programs may filter; its own call would name this file as the place.
+        text = f"Running {op_name} on global rank {rank} which does not belong to the given group."
+        warn_at_call_site(text, UserWarning)
 
     c10d._warn_not_in_group = warn

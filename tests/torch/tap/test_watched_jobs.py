@@ -176,21 +176,23 @@ def test_a_rank_that_skips_a_batch_ends_the_wait_in_ddp(
     assert "rank 0 left" in " ".join(report.split())
 
 
-def calls_of_no_member() -> bool:
+def calls_of_no_member() -> list[str]:
     dist = begin()
     alone = dist.new_group([0])
     x = torch.ones(2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         dist.all_reduce(x, group=alone)
     dist.destroy_process_group()
-    return bool(alone == dist.GroupMember.NON_GROUP_MEMBER)
+    assert [one.filename for one in told] == [__file__] * len(told), told
+    return [str(one.message) for one in told]
 
 
 def test_a_call_on_a_group_of_others_is_in_the_record(
     watched: Callable[..., list[Any]], tmp_path: Path
 ) -> None:
-    assert watched(calls_of_no_member) == [False, True]
+    text = "Running all_reduce on global rank 1 which does not belong to the given group."
+    assert watched(calls_of_no_member) == [[], [text]]
     told = [names_of_marks(path) for path in sorted((tmp_path / "run").glob("*.ddr"))]
     assert told[0] == []
     [name] = told[1]

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,8 +39,9 @@ class Steering:
 
 
 class Agent:
-    def __init__(self, steering: Steering) -> None:
+    def __init__(self, steering: Steering, world_size: int = 0) -> None:
         self.steering = steering
+        self.roster: Any = SimpleNamespace(world_size=world_size)
 
 
 def breakpoints(node: int = 0, *, is_slow: bool = False) -> Breakpoints:
@@ -81,6 +83,16 @@ def test_what_is_no_rule_arms_nothing(rule: object) -> None:
     with pytest.raises(UsageError):
         one.arm({"rule": rule})
     assert ids(one) == []
+
+
+def test_a_rule_for_ranks_that_are_not_there_is_refused() -> None:
+    steering = Steering()
+    one = Breakpoints(Agent(steering, world_size=4))  # type: ignore[arg-type]  # all it asks
+    with pytest.raises(UsageError, match="no rank fits the rule rank=9: the job has ranks 0-3"):
+        one.arm({"rule": "rank=9"})
+    assert steering.page == b""
+    assert one.arm({"rule": "rank=3|9"})["id"] == 1
+    assert one.arm({"rule": "rank!=0,kind=send"})["id"] == 2
 
 
 def test_clearing_what_is_not_there_says_what_is() -> None:
@@ -176,6 +188,7 @@ class Roster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.watched_ranks: dict[int, Any] = {}
+        self.world_size = 0
 
 
 class JustStarted(Agent):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from distdbg.ops.sites import UNKNOWN, shorten
+import pytest
+
+from distdbg.ops import sites as this
+from distdbg.ops.sites import UNKNOWN, shorten, warn_at_call_site
 
 
 def test_one_file_shows_by_its_name() -> None:
@@ -28,3 +31,15 @@ def test_what_is_no_path_stays_as_it_is() -> None:
     assert list(shorten(sites).values()) == [
         UNKNOWN, "<stdin>:1 (<module>)", "t.py:3 (f.<locals>.<lambda>)", ""
     ]  # fmt: skip
+
+
+def test_a_warning_is_of_the_programs_line_however_deep_below_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inner = compile("def inner(warn): warn('told', RuntimeWarning)", "/lib/ours/deep.py", "exec")
+    scope: dict[str, object] = {}
+    exec(inner, scope)
+    monkeypatch.setattr(this, "_folders", (*this.skipped_folders(), "/lib/ours/"))
+    with pytest.warns(RuntimeWarning, match="told") as told:
+        scope["inner"](warn_at_call_site)  # type: ignore[operator]  # the function made above
+    assert [one.filename for one in told] == [__file__]
