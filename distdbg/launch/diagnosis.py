@@ -15,15 +15,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from distdbg.diagnose.traits import FactKind, StackRole, Trait
 from distdbg.errors import format_ranks
-from distdbg.record.folders import VERDICT_NAME, record_name
+from distdbg.record.folders import record_name
 from distdbg.record.join_calls import has_join_calls
+from distdbg.record.verdict_file import write_verdict_file
 
 if TYPE_CHECKING:
     from distdbg.diagnose.finding import Evidence, Finding
@@ -111,16 +111,9 @@ def diagnose_run(
         return None
     found = read_diagnosis(done.stdout, with_notes=with_notes)
     if found is not None:
-        _keep(done.stdout, attempt_folder / VERDICT_NAME)
+        # In place of what the agent has left, who saw the job before it was over.
+        write_verdict_file(attempt_folder, done.stdout)
     return found
-
-
-def _keep(document: bytes, path: Path) -> None:
-    """Write it in place of what the agent has left, who saw the job before it was over."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with suppress(OSError):
-        draft.write_bytes(document)
-        draft.replace(path)
 
 
 def read_diagnosis(document: bytes, *, with_notes: bool = False) -> Diagnosis | None:

@@ -61,6 +61,7 @@ text            a record as text for people
 thresholds      from which age on a rank that others wait for is worth a note, a warning, an error
 traceback_text  how an uncaught exception is shown
 trusted_path    whether a folder that somebody names is safe to write to
+verdict_file    the verdict of a run in its folder, verdict.json
 values          what the variables of a program held where it failed
 writing         what Python writes into a record
 """

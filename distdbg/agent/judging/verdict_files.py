@@ -25,6 +25,7 @@ from distdbg.record.folders import VERDICT_NAME
 from distdbg.record.observations import Observation, names_a_process, write_sighting
 from distdbg.record.rank_state import RankState
 from distdbg.record.stack_file import stacks_name
+from distdbg.record.verdict_file import write_verdict_file
 
 #: A job that is about to be ended waits for the stacks of its ranks no longer than this.
 STACKS_NS: Final = 300_000_000
@@ -38,10 +39,7 @@ _MAX_FRAMES: Final = 64
 
 def write_verdict(folder: Path, plain: dict[str, Any]) -> None:
     """Put it in place at once, so that nobody reads half of it."""
-    path = folder / f".{VERDICT_NAME}.{os.getpid()}"
-    with suppress(OSError):
-        path.write_text(json.dumps(plain, indent=1) + "\n")
-        path.replace(folder / VERDICT_NAME)
+    write_verdict_file(folder, f"{json.dumps(plain, indent=1)}\n".encode())
 
 
 def withdraw_verdict(folder: Path) -> None:
