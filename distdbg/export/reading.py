@@ -24,7 +24,7 @@ from typing import Final
 
 from distdbg.diagnose.load.clocks import ClockOffset, find_offsets
 from distdbg.diagnose.load.rank_file import read_rank
-from distdbg.diagnose.load.run_folder import RunPath, find_places, is_run, load_runs
+from distdbg.diagnose.load.run_folder import RunPath, find_places, is_run, load_runs, say_missing
 from distdbg.diagnose.load.tables import Tables
 from distdbg.diagnose.load.witnesses import choose_end, read_all_ends
 from distdbg.diagnose.ops import NEVER
@@ -350,6 +350,13 @@ def _open_starts(run: OpenedRun, paths: Sequence[Path], chosen: RunSelection) ->
             session.run = files[min(files)].header.run
             session.world_size = max(file.header.world_size for file in files.values())
             session.is_live = any(file.is_live for file in files.values())
+            wanted = chosen.ranks or range(session.world_size)
+            without = [rank for rank in sorted(wanted) if rank not in files]
+            session.lacks += say_missing(
+                session.world_size,
+                [rank for rank in without if rank not in ends],
+                [rank for rank in without if rank in ends],
+            )
         is_any = True
         yield RunStart(session, chosen, run, files=files, ends=ends, folders=folders)
     if not is_any and chosen.attempt is None:

@@ -367,16 +367,12 @@ def _last_sign_ns(log: RankLog) -> int:
 
 def _say_what_is_missing(session: Session, files: dict[int, RankFile]) -> None:
     lacks = session.lacks
-    missing = session.missing_ranks()
-    if missing:
-        lacks.append(f"nothing is known of {_ranks(missing)} of {session.world_size}")
     without = [
         rank
         for rank, log in session.ranks.items()
         if rank not in files and log.end is not None and not log.is_joining
     ]
-    if without:
-        lacks.append(f"{_ranks(without)} left no record; only how it ended is known")
+    lacks += say_missing(session.world_size, session.missing_ranks(), without)
     damaged = {rank: file.unreadable for rank, file in files.items() if file.unreadable}
     if damaged:
         count = sum(damaged.values())
@@ -390,6 +386,14 @@ def _say_what_is_missing(session: Session, files: dict[int, RankFile]) -> None:
     if unknown:
         names = ", ".join(f"'{label}'" for label in unknown[:8])
         lacks.append(f"the members of group {names} cannot be read; its peers are group ranks")
+
+
+def say_missing(world_size: int, unknown: Sequence[int], without: Sequence[int]) -> list[str]:
+    """The ranks of which there is nothing, and those that left how they ended and no record."""
+    said = [f"nothing is known of {_ranks(unknown)} of {world_size}"] if unknown else []
+    if without:
+        said.append(f"{_ranks(without)} left no record; only how it ended is known")
+    return said
 
 
 def _ranks(ranks: Iterable[int]) -> str:

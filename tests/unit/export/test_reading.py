@@ -118,6 +118,7 @@ def test_a_rank_that_never_had_a_record_is_there_by_its_end(tmp_path: Path) -> N
     make_job(tmp_path)
     (tmp_path / record_name(1)).unlink()
     (start,) = open_run([tmp_path]).starts
+    assert start.session.lacks == ["rank 1 left no record; only how it ended is known"]
     log = next(log for log in start.read() if log.rank == 1)
     assert log.end is not None
     assert log.end.ended_ns + log.offset_ns == WALL_NS + END_NS
@@ -128,3 +129,10 @@ def test_progress_is_told_after_each_rank(tmp_path: Path) -> None:
     run = open_run([make_job(tmp_path)], on_progress=lambda *counts: told.append(counts))
     read(run)
     assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_a_rank_of_which_there_is_nothing_is_said_where_it_is_wanted(tmp_path: Path) -> None:
+    make_job(tmp_path)
+    (tmp_path / record_name(2)).unlink()
+    assert open_run([tmp_path]).lacks() == ["nothing is known of rank 2 of 3"]
+    assert open_run([tmp_path], RunSelection(ranks=frozenset((0, 1)))).lacks() == []
