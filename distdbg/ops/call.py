@@ -204,3 +204,20 @@ class Call:
     def add_extra(self, bits: int) -> None:
         """Set further bits of `extra`."""
         self.extra = self.extra | bits if self.extra >= 0 else self.extra & ~bits
+
+
+class LikeCall(Call):
+    """A Call with arrays of its own that is like another one in all else: made in a third of the time."""
+
+    __slots__ = ("_like",)
+
+    def __init__(self, like: Call, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        self._like = like
+        self.inputs = inputs
+        self.outputs = outputs
+
+    def __getattr__(self, name: str) -> Any:
+        # Of a slot that is empty here.
+        if name == "_like":
+            raise AttributeError(name)
+        return getattr(self._like, name)

@@ -21,6 +21,34 @@ OpPointer GroupHandle::meet(const CompiledPlan& compiled, std::int64_t limit_ns)
   return p->runner.submit(compiled.plan, words, unrecorded, {}, {}, deadline_ns);
 }
 
+OpPointer GroupHandle::submit_known(const CompiledPlan& known, std::vector<Region> in,
+                                    std::vector<Region> out, std::int64_t limit_ns) {
+  const std::shared_ptr<Parts> p = parts_;
+  std::shared_ptr<const Plan> plan = known.plan;
+  Moment issued;
+  if (!p || !enter_known(*p, issued, true)) return nullptr;
+  CallWords words;
+  const RecordedOp recorded = begin(*p, *plan, started_ns_, flag_async, words, 1);
+  const ReleaseGil release;
+  OpPointer op = p->runner.submit(std::move(plan), words, recorded, std::move(in), std::move(out),
+                                  issued.job_ns + limit_ns, 0, 0, p->group.level() >= level_detail);
+  op->is_plain = true;
+  return op;
+}
+
+nb::list GroupHandle::take_suspicions() const {
+  nb::list all;
+  for (const Suspicion& each : parts()->group.take_suspicions()) {
+    nb::list words;
+    for (const std::string& text : each.descriptions)
+      words.append(nb::bytes(text.data(), text.size()));
+    all.append(nb::make_tuple(
+        each.answer.verdict == SiteOrder::Verdict::crossed ? "crossed" : "layouts", each.seq,
+        each.answer.other_seq, nb::cast(each.sites), nb::cast(each.stand_ins), words));
+  }
+  return all;
+}
+
 namespace {
 
 // The quickest of a few: what interrupts one makes it longer, never shorter.

@@ -143,6 +143,10 @@ class GroupHandle {
     return true;
   }
 
+  // The same of one that goes on when this returns; null: nothing was done.
+  OpPointer submit_known(const CompiledPlan& known, std::vector<Region> in, std::vector<Region> out,
+                         std::int64_t limit_ns);
+
   OpPointer submit(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
                    nb::handle call, nb::handle make, std::int64_t extra) {
     const std::shared_ptr<Parts> p = parts();
@@ -297,18 +301,7 @@ class GroupHandle {
   void set_level(std::uint32_t level) const { parts()->group.set_level(level); }
 
   // verdict, seq, seq of the op it crossed, then by rank: sites, whether not contiguous, words.
-  nb::list take_suspicions() const {
-    nb::list all;
-    for (const Suspicion& each : parts()->group.take_suspicions()) {
-      nb::list words;
-      for (const std::string& text : each.descriptions)
-        words.append(nb::bytes(text.data(), text.size()));
-      all.append(nb::make_tuple(
-          each.answer.verdict == SiteOrder::Verdict::crossed ? "crossed" : "layouts", each.seq,
-          each.answer.other_seq, nb::cast(each.sites), nb::cast(each.stand_ins), words));
-    }
-    return all;
-  }
+  nb::list take_suspicions() const;
 
   std::int64_t started_ns() const { return started_ns_; }
 
@@ -372,8 +365,9 @@ class GroupHandle {
   }
 
   // As enter(); false where that would throw, or the op is not a plain one.
-  bool enter_known(const Parts& p, Moment& issued) {
-    if (is_forked() || p.group.options() != 0 || !p.runner.is_idle()) return false;
+  bool enter_known(const Parts& p, Moment& issued, bool is_async = false) {
+    if (is_forked() || p.group.options() != 0) return false;
+    if (!is_async && !p.runner.is_idle()) return false;  // it runs behind the others
     if (recorder_) recorder_->look_at_context();
     issued = p.group.control().moment();
     if (break_generation_->load(std::memory_order_acquire) != seen_generation_) return false;

@@ -4,11 +4,12 @@
 //   the Python way    calls.py checks the arguments, cpu.py makes views, the group finds or makes a plan.
 //                     When the op has gone well, `learn` keeps the plan under what the call looked like.
 //   a known call      the same look again: the same function, kinds of arrays, sizes, reduce op and rank
-//                     lead to the same plan. It runs, recorded and compared like any other.
+//                     lead to the same plan. It runs, recorded and compared like any other; an asynchronous
+//                     one is begun, and Python makes its Work.
 //
 // What a call looks like is all that the Python way decides by, so whatever is not in a Likeness has to make a
 // call unknown: the state of the group (`ProcessGroup.known_calls` is None from any change of the group on,
-// until it is looked at again), a running profiler, ops that nobody has waited for, other breakpoints.
+// until it is looked at again), a running profiler, ops that nobody has waited for (of a blocking call), other breakpoints.
 // An unknown call, and every error, goes the Python way. All with the GIL held.
 #pragma once
 
@@ -87,11 +88,20 @@ class KnownCalls {
  public:
   explicit KnownCalls(nb::object group) : group_(std::move(group)) {}
 
+  // How the Python way has an array of the call.
+  struct Access {
+    int dtype = View::unknown_dtype;
+    bool is_written = false;
+  };
+
   struct Known {
     CompiledPlan compiled;         // of a collective
     std::shared_ptr<Form> form;    // of a message
     std::vector<nb::object> kept;  // whose addresses are in the look
     nb::object result;             // of recv: the global rank
+    nb::object like;               // of a collective: a Call like it, without arrays
+    Access out;
+    Access in;
     std::uint64_t code = 0;
     int dtype = -1;
     int peer = -1;

@@ -152,22 +152,26 @@ std::uint64_t relation(const Memory& output, const Memory& input) {
 // The functions of the public API call this first, with their own arguments.
 class KnownCaller {
  public:
-  // `run`: of a group that nobody watches.
+  // `run`: of a group that nobody watches. `started`: makes the Work of an op that was begun.
   KnownCaller(nb::object current_world, nb::object group_type, nb::object run, nb::object op_type,
-              nb::object profiler_facts)
+              nb::object profiler_facts, nb::object started)
       : current_world_(std::move(current_world)),
         group_type_(std::move(group_type)),
         op_type_(std::move(op_type)),
         run_(std::move(run)),
-        profiler_facts_(std::move(profiler_facts)) {}
+        profiler_facts_(std::move(profiler_facts)),
+        started_(std::move(started)) {}
 
-  // None: it was carried out. bytes: nobody knows it yet; `learn` may, when it has gone well. False: it has to
+  // None: it was carried out. A Work: it was begun. bytes: nobody knows it yet; `learn` may, when it has gone well. False: it has to
   // go the Python way.
   nb::object collective(nb::handle function, nb::handle group, nb::handle async_op,
                         nb::handle timeout, nb::handle chosen, nb::handle also_chosen,
                         nb::handle output, nb::handle input) {
     nb::object holder;
-    KnownCalls* const calls = calls_of(group, async_op, timeout, holder);
+    const bool is_async = async_op.ptr() == Py_True;
+    if (!is_async && async_op.ptr() != Py_False) return no();
+    nb::object default_group;
+    KnownCalls* const calls = calls_of(group, is_async, timeout, holder, default_group);
     if (calls == nullptr) return no();
     Likeness look;
     look.add(function.ptr());
@@ -191,6 +195,7 @@ class KnownCaller {
     const KnownCalls::Known* const known = calls->find(look.bytes());
     if (known == nullptr) return to_bytes(look);
     if (!known->is_possible) return no();
+    if (is_async) return start(*calls, *known, group, output, out, input, in);
     const Region out_region{out.data, out.nbytes};
     const Region in_region{in.data, in.nbytes};
     const std::span<const Region> none;
@@ -210,7 +215,8 @@ class KnownCaller {
   nb::object message(nb::handle function, nb::handle group, nb::handle timeout, nb::handle peer,
                      nb::handle group_peer, nb::handle tag, nb::handle array) {
     nb::object holder;
-    KnownCalls* const calls = calls_of(group, nb::handle(Py_False), timeout, holder);
+    nb::object default_group;
+    KnownCalls* const calls = calls_of(group, false, timeout, holder, default_group);
     if (calls == nullptr) return no();
     Likeness look;
     look.add(function.ptr());
@@ -261,23 +267,67 @@ class KnownCaller {
     return nb::bytes(bytes.data(), bytes.size());
   }
 
-  // Null: what of a call like this nobody can know.
-  KnownCalls* calls_of(nb::handle group, nb::handle async_op, nb::handle timeout,
-                       nb::object& holder) {
-    if (async_op.ptr() != Py_False || !timeout.is_none()) return nullptr;
+  // A known collective is begun: its Work, which `started` makes.
+  nb::object start(KnownCalls& calls, const KnownCalls::Known& known, nb::handle group,
+                   nb::handle output, Memory& out, nb::handle input, Memory& in) {
+    // A copy: what is kept may go while Python runs.
+    const CompiledPlan compiled = known.compiled;
+    const nb::object like = known.like;
+    std::vector<Region> inputs;
+    std::vector<Region> outputs;
+    nb::tuple views;
+    if (output.is_none()) {
+      views = nb::make_tuple();
+    } else {
+      outputs.push_back({out.data, out.nbytes});
+      const nb::object out_view = view_of(output, out, known.out);
+      if (input.is_none()) {
+        inputs = outputs;
+        views = nb::make_tuple(out_view);
+      } else {
+        inputs.push_back({in.data, in.nbytes});
+        views = nb::make_tuple(view_of(input, in, known.in), out_view);
+      }
+    }
+    const OpPointer op =
+        calls.group().submit_known(compiled, std::move(inputs), std::move(outputs), calls.limit_ns);
+    if (op == nullptr) return no();
+    ++calls.hits;
+    const nb::object handle = nb::cast(op);
+    const nb::object site = nb::int_(op->site);
+    PyObject* arguments[] = {group.ptr(), handle.ptr(), site.ptr(), views.ptr(),
+                             like.ptr(),  output.ptr(), input.ptr()};
+    return owned(PyObject_Vectorcall(started_.ptr(), arguments, 7, nullptr));
+  }
+
+  // As the engine makes it, of an array that is in no need of a stand-in.
+  static nb::object view_of(nb::handle array, const Memory& memory,
+                            const KnownCalls::Access& access) {
+    const nb::handle held = memory.kept.is_valid() ? nb::handle(memory.kept) : array;
+    const nb::object made = nb::inst_alloc(nb::type<View>());
+    new (nb::inst_ptr<View>(made)) View(held, access.is_written, access.dtype);
+    nb::inst_mark_ready(made);
+    if (memory.kept.is_valid()) nb::inst_ptr<View>(made)->array = nb::borrow(array);
+    return made;
+  }
+
+  // Null: what of a call like this nobody can know. `group` becomes the default one where that is meant, which
+  // `default_group` holds.
+  KnownCalls* calls_of(nb::handle& group, bool is_async, nb::handle timeout, nb::object& holder,
+                       nb::object& default_group) {
+    if (!timeout.is_none()) return nullptr;
     static PyObject* const default_name = intern("default");
     static PyObject* const calls_name = intern("known_calls");
     static PyObject* const run_name = intern("run");
     static PyObject* const profiler_name = intern("profiler");
     static PyObject* const enabled_name = intern("_is_profiler_enabled");
-    nb::object world_default;
     if (group.is_none()) {
       PyObject* world = nullptr;
       if (get_context(current_world_.ptr(), &world) != 0) throw nb::python_error();
       if (world == nullptr) return nullptr;
       const nb::object held = nb::steal(world);
-      world_default = get(held, default_name);
-      group = world_default;
+      default_group = get(held, default_name);
+      group = default_group;
     }
     if (reinterpret_cast<PyObject*>(Py_TYPE(group.ptr())) != group_type_.ptr()) return nullptr;
     holder = get(group, calls_name);
@@ -285,7 +335,9 @@ class KnownCaller {
     if (reinterpret_cast<PyObject*>(Py_TYPE(holder.ptr())) != calls_type) return nullptr;
     auto& calls = *nb::inst_ptr<KnownCalls>(holder);
     if (!get(group_type_, run_name).is(run_)) return nullptr;  // somebody wants to see each op
-    if (calls.unwaited.is_valid() && PyList_Size(calls.unwaited.ptr()) != 0) return nullptr;
+    // An asynchronous op is compared with those in flight when it is one of them.
+    if (!is_async && calls.unwaited.is_valid() && PyList_Size(calls.unwaited.ptr()) != 0)
+      return nullptr;
     PyObject* const profiler = PyDict_GetItemWithError(profiler_facts_.ptr(), profiler_name);
     if (profiler != nullptr && profiler != Py_None &&
         !get(profiler, enabled_name).is(nb::handle(Py_False)))
@@ -298,9 +350,15 @@ class KnownCaller {
   nb::object op_type_;
   nb::object run_;
   nb::object profiler_facts_;  // of runtime/recorder/torch_profiler.py
+  nb::object started_;
   ArrayReader reader_;
   std::exception_ptr failure_;
 };
+
+KnownCalls::Access access(nb::handle given) {
+  const auto& view = nb::cast<const View&>(given);
+  return {view.dtype_code(), !view.readonly()};
+}
 
 }  // namespace
 
@@ -316,9 +374,13 @@ void bind_known_calls(nb::module_& module) {
       .def("watch", [](KnownCalls& self, const nb::list& unwaited) { self.unwaited = unwaited; })
       .def("forget", &KnownCalls::forget)
       .def("learn_collective",
-           [](KnownCalls& self, const nb::bytes& look, const nb::tuple& kept, std::uint64_t code,
-              const nb::tuple& inputs, const nb::tuple& outputs, std::int64_t extra) {
+           [](KnownCalls& self, const nb::bytes& look, const nb::tuple& kept, nb::object like,
+              std::uint64_t code, const nb::tuple& inputs, const nb::tuple& outputs,
+              std::int64_t extra) {
              KnownCalls::Known known;
+             known.like = std::move(like);
+             if (outputs.size() != 0) known.out = access(outputs[0]);
+             if (inputs.size() != 0) known.in = access(inputs[0]);
              for (const nb::handle each : kept) known.kept.push_back(nb::borrow(each));
              known.compiled = self.group().plan_of(code, {{}, inputs, outputs}, extra);
              known.is_possible = known.compiled.plan != nullptr;
@@ -346,7 +408,7 @@ void bind_known_calls(nb::module_& module) {
         self.keep(look, std::move(known));
       });
   nb::class_<KnownCaller>(module, "KnownCaller", "Carries out calls that are known.")
-      .def(nb::init<nb::object, nb::object, nb::object, nb::object, nb::object>())
+      .def(nb::init<nb::object, nb::object, nb::object, nb::object, nb::object, nb::object>())
       .def_prop_ro(
           "collective",
           [](nb::handle self) { return FastMethod<&KnownCaller::collective>::bind(self); },

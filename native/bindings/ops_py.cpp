@@ -32,6 +32,7 @@ void bind_ops(nb::module_& module) {
       .def_prop_ro("done", [](const Op& op) { return op.done(); })
       .def_prop_ro("number", [](const Op& op) { return op.number; })
       .def_prop_ro("site", [](const Op& op) { return op.site; })
+      .def_prop_ro("submitted_ns", [](const Op& op) { return op.submitted_ns; })
       .def_prop_ro("is_plain", [](const Op& op) { return op.is_plain; });
   nb::class_<Message, Op>(module, "Message", "A send or recv.")
       .def_prop_ro("source", [](const Message& m) { return m.source; })

@@ -180,7 +180,10 @@ void Runner::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
     doze(lock);
-    is_work_.wait(lock, [&] { return !is_running_ && (is_stopping_ || !queue_.empty()); });
+    // Whoever wakes it for an op may have carried that out before it looks, and the next ones as well.
+    is_work_.wait(
+        lock, [&] { return is_to_doze() || (!is_running_ && (is_stopping_ || !queue_.empty())); });
+    if (is_to_doze()) continue;
     look_after_lazy(lock);
     if (is_running_) continue;
     if (!queue_.empty()) {
@@ -211,16 +214,19 @@ void Runner::look_after_lazy(std::unique_lock<std::mutex>& lock) {
 
 // While waits come soon; until there may be something to do.
 void Runner::doze(std::unique_lock<std::mutex>& lock) {
-  const auto is_over = [&] { return is_stopping_ || soon_score_ < soon_least; };
-  while (!is_over()) {
+  std::int64_t seen_ns = 0;  // when what waited at the last look was submitted
+  while (is_to_doze()) {
     is_dozing_ = true;
-    is_work_.wait_for(lock, std::chrono::nanoseconds(doze_ns), is_over);
+    is_work_.wait_for(lock, std::chrono::nanoseconds(seen_ns == 0 ? doze_ns : again_ns),
+                      [&] { return !is_to_doze(); });
     is_dozing_ = false;
     const std::int64_t now = now_ns();
-    const bool is_left =
-        !is_running_ && !queue_.empty() && now - queue_.front().op->submitted_ns > soon_ns;
     if (now - last_submit_ns_ > idle_ns) soon_score_ = 0;
-    if (is_left) soon_score_ = std::min(soon_score_, soon_least - 1);
+    const bool is_idle = is_running_ || queue_.empty();
+    const std::int64_t submitted_ns = is_idle ? now : queue_.front().op->submitted_ns;
+    // This thread may have taken the core from who was about to wait: so it looks twice.
+    if (submitted_ns == seen_ns) soon_score_ = std::min(soon_score_, soon_least - 1);
+    seen_ns = now - submitted_ns > soon_ns ? submitted_ns : 0;
   }
 }
 

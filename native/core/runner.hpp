@@ -73,6 +73,7 @@ class Runner {
   static constexpr std::uint32_t soon_most = 16;
   static constexpr std::uint32_t late_cost = 4;
   static constexpr std::int64_t doze_ns = 500'000;
+  static constexpr std::int64_t again_ns = 50'000;
   // How long who waits sleeps at a gate before the thread has to.
   static constexpr std::int64_t stay_ns = 40 * ns_per_ms;
   static constexpr std::int64_t idle_ns = 20 * ns_per_ms;
@@ -91,6 +92,7 @@ class Runner {
   bool carry_out(Entry& entry, const Pace& pace, std::exception_ptr& error);
   void work();
   void look_after_lazy(std::unique_lock<std::mutex>& lock);
+  bool is_to_doze() const { return !is_stopping_ && soon_score_ >= soon_least; }
   void doze(std::unique_lock<std::mutex>& lock);
   bool is_soon(const Op& op) const;
   bool help(const Op& op, const Wait& wait);

@@ -92,7 +92,7 @@ def draw(random: Random) -> Drawn:
         rank=mostly(0, RANKS, 0.8),
         group_rank=mostly(None, RANKS, 0.9),
         group=mostly("default", ("given", "other", "wrong")),
-        is_async=random.random() < 0.1,
+        is_async=random.random() < 0.3,
     )
 
 
@@ -112,7 +112,7 @@ def draw_legal(random: Random) -> Drawn:
         op=random.choice(OPS[:3]),
         rank=1,
         group=random.choice(("default", "given", "other")),
-        is_async=random.random() < 0.1,
+        is_async=random.random() < 0.3,
         more=int(function in ("all_reduce", "broadcast", "send") and random.random() < 0.1),
     )
 

@@ -4,8 +4,7 @@ Each function finds the group, makes a Call (`calls.py` checks it) and gives it 
 All return None, or a Work with async_op=True, and take `timeout=`, the limit of this op alone.
 Each signature is written out, alike as they are: it is the API that `help`, editors and type checkers show.
 Those of small programs' inner loops ask first whether native code knows the call (known_calls.py): then it is
-carried out at once. What follows is the way of all others (asynchronous ones among them), and of each call's
-first time.
+carried out, or begun, at once. What follows is the way of all others, and of each call's first time.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from distdbg.ops.reduce_op import ReduceOp
 from distdbg.runtime.api import arguments, calls
 from distdbg.runtime.api.arguments import Array
 from distdbg.runtime.api.integers import to_ints
-from distdbg.runtime.api.known_calls import Likeness, known_collective, run_known
+from distdbg.runtime.api.known_calls import Likeness, known_collective, run_known, start_known
 from distdbg.runtime.api.options import Timeout, seconds_or_none
 from distdbg.runtime.groups.coalesced import limited, start_all
 from distdbg.runtime.groups.group import ProcessGroup
@@ -41,7 +40,9 @@ def _run(
     if timeout is not None:
         call.timeout_s = seconds_or_none(timeout)
     if async_op:
-        return group.run(call, True)
+        if likeness is None:
+            return group.run(call, True)
+        return start_known(group, call, likeness, arrays, op)
     if likeness is None:
         group.run(call)
     else:
@@ -59,11 +60,11 @@ def all_reduce(
     """Reduce `tensor` over all ranks, in place on every rank."""
     known: Likeness
     try:
-        known = async_op or known_collective(
-            "all_reduce", group, async_op, timeout, op, None, tensor, None
-        )
+        known = known_collective("all_reduce", group, async_op, timeout, op, None, tensor, None)
         if known is None:
             return None
+        if type(known) is Work:
+            return known
     except NativeError as error:
         known = error
     pg = resolve(group, "all_reduce")
@@ -100,11 +101,13 @@ def broadcast(
     """Send the array of rank `src` to all ranks, in place."""
     known: Likeness
     try:
-        known = async_op or known_collective(
+        known = known_collective(
             "broadcast", group, async_op, timeout, src, group_src, tensor, None
         )
         if known is None:
             return None
+        if type(known) is Work:
+            return known
     except NativeError as error:
         known = error
     pg = resolve(group, "broadcast")
@@ -157,11 +160,13 @@ def all_gather_into_tensor(
     name = "all_gather_into_tensor"
     known: Likeness
     try:
-        known = async_op or known_collective(
+        known = known_collective(
             name, group, async_op, timeout, None, None, output_tensor, input_tensor
         )
         if known is None:
             return None
+        if type(known) is Work:
+            return known
     except NativeError as error:
         known = error
     return _all_gather_single(output_tensor, input_tensor, group, async_op, name, timeout, known)
@@ -293,11 +298,11 @@ def reduce_scatter_tensor(
     name = "reduce_scatter_tensor"
     known: Likeness
     try:
-        known = async_op or known_collective(
-            name, group, async_op, timeout, op, None, output, input
-        )
+        known = known_collective(name, group, async_op, timeout, op, None, output, input)
         if known is None:
             return None
+        if type(known) is Work:
+            return known
     except NativeError as error:
         known = error
     return _reduce_scatter_single(output, input, op, group, async_op, name, timeout, known)
@@ -376,11 +381,13 @@ def all_to_all_single(
     name = "all_to_all_single"
     known: Likeness
     try:
-        known = async_op or known_collective(
+        known = known_collective(
             name, group, async_op, timeout, output_split_sizes, input_split_sizes, output, input
         )
         if known is None:
             return None
+        if type(known) is Work:
+            return known
     except NativeError as error:
         known = error
     pg = resolve(group, name)
@@ -401,11 +408,11 @@ def barrier(
     """Wait until all ranks of the group have called it."""
     known: Likeness
     try:
-        known = async_op or known_collective(
-            "barrier", group, async_op, timeout, device_ids, None, None, None
-        )
+        known = known_collective("barrier", group, async_op, timeout, device_ids, None, None, None)
         if known is None:
             return None
+        if type(known) is Work:
+            return known
     except NativeError as error:
         known = error
     if device_ids is not None:

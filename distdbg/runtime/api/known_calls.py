@@ -3,6 +3,7 @@
 The functions of collectives.py and p2p.py ask `known_collective` and `known_message` first. What they get:
 
     None, a rank     the op was carried out
+    Work             the op was begun: async_op=True
     NativeError      raised: it was, and failed. The function goes on to its Call, and `run_known` fails that
     False, True      the call goes the Python way
     bytes            the same, and when it has gone well `run_known` keeps what became of it
@@ -21,12 +22,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from distdbg.errors import InternalError, UsageError
-from distdbg.native import KnownCaller, KnownCalls, NativeError, View
-from distdbg.ops.call import Call, Kind
+from distdbg.native import KnownCaller, KnownCalls, NativeError, Op, View
+from distdbg.ops.call import Call, Kind, LikeCall
 from distdbg.ops.dtypes import CARRIERS, Dtype
 from distdbg.ops.reduce_op import RedOpType
 from distdbg.runtime.arrays.buffers import as_input, as_output
+from distdbg.runtime.backends.pending import CpuPending
 from distdbg.runtime.groups.group import PLAIN_RUN, ProcessGroup
+from distdbg.runtime.handles.work import Work
 from distdbg.runtime.process.world import current_world
 from distdbg.runtime.recorder import torch_profiler
 
@@ -36,7 +39,33 @@ if TYPE_CHECKING:
 #: What a call is known by, see above.
 Likeness = object
 
-_caller = KnownCaller(current_world, ProcessGroup, PLAIN_RUN, RedOpType, vars(torch_profiler))
+
+def _started(
+    pg: ProcessGroup,
+    handle: Op,
+    site: int,
+    views: tuple[View, ...],
+    like: Call,
+    output: Array | None,
+    input: Array | None,
+) -> Work:
+    """What a group makes of an op that native code has begun; `site`: in the record."""
+    outputs = () if output is None else (output,)
+    inputs = outputs if input is None else (input,)
+    call = LikeCall(like, inputs, outputs)
+    engine: Any = pg.known_engine
+    pending = CpuPending(engine, call, handle, views)
+    engine.keep(pending)
+    work = Work(pg, call, pending)
+    unwaited = pg.world.unwaited
+    if unwaited is not None and unwaited.latent.is_on:
+        work.started = unwaited.start(pg, call, pending, site, views)
+    return work
+
+
+_caller = KnownCaller(
+    current_world, ProcessGroup, PLAIN_RUN, RedOpType, vars(torch_profiler), _started
+)
 known_collective = _caller.collective
 known_message = _caller.message
 
@@ -57,6 +86,34 @@ def run_known(
     if isinstance(likeness, NativeError):
         _fail(pg, call, likeness)
     source = pg.run(call)
+    _learn_from(pg, call, likeness, arrays, chosen, result)
+    return source
+
+
+def start_known(
+    pg: ProcessGroup,
+    call: Call,
+    likeness: Likeness,
+    arrays: Sequence[Array],
+    chosen: object = None,
+) -> Work:
+    """The same of an op that goes on."""
+    if isinstance(likeness, NativeError):
+        _fail(pg, call, likeness)
+    work = pg.run(call, True)
+    _learn_from(pg, call, likeness, arrays, chosen, None)
+    return work
+
+
+def _learn_from(
+    pg: ProcessGroup,
+    call: Call,
+    likeness: Likeness,
+    arrays: Sequence[Array],
+    chosen: object,
+    result: int | None,
+) -> None:
+    """After a call that the group has taken."""
     if isinstance(likeness, bytes):
         _learn(pg, call, likeness, arrays, chosen, result)
     else:
@@ -64,7 +121,6 @@ def run_known(
             _look_at(pg)
         if torch_profiler.profiler is not None and not _caller.has_met_torch:
             _meet_torch()
-    return source
 
 
 def _fail(pg: ProcessGroup, call: Call, error: NativeError) -> NoReturn:
@@ -103,7 +159,8 @@ def _learn(
         view = (inputs or outputs)[0]
         calls.learn_message(likeness, kept, view, call.peer, call.tag, result)
     else:
-        calls.learn_collective(likeness, kept, code_of(call), inputs, outputs, call.extra)
+        like = Call(call.kind, (), (), call.op, call.root, name=call.name)
+        calls.learn_collective(likeness, kept, like, code_of(call), inputs, outputs, call.extra)
 
 
 def _is_plain(pg: ProcessGroup, call: Call, arrays: Sequence[Array]) -> bool:

@@ -12,6 +12,7 @@ from distdbg.native import Group, Message, NativeError, Op, View
 from distdbg.ops.call import Call
 
 NO_DEADLINE = 2**63 - 1
+_MAKING = RLock()
 
 
 class _Engine(Protocol):
@@ -45,17 +46,21 @@ class CpuPending:
     """An op in flight; see Pending in distdbg/ops/engine.py."""
 
     __slots__ = (
+        "__dict__",
         "_call",
-        "_ending",
         "_engine",
-        "_error",
         "_is_finished",
         "_started_ns",
         "handle",
         "how_changed",
-        "started_at",
         "views",
     )
+    # It is made at every asynchronous op: what is seldom needed is an attribute of the class until then.
+    _error: DistError | None = None
+    #: Held by the one thread of those that wait which carries results back, or makes the error.
+    _ending: RLock | None = None
+    #: The user's line, where it is asked for.
+    started_at: str | None = None
 
     def __init__(
         self,
@@ -63,22 +68,18 @@ class CpuPending:
         call: Call,
         handle: Op | Message,
         views: Sequence[View],
-        started_ns: int,
+        started_ns: int | None = None,
     ) -> None:
         self._engine = engine
         self._call = call
         self.handle = handle
         #: Views of its inputs, then of its outputs, until its end was noticed.
         self.views = views
+        #: None: a collective, whose handle knows when it was submitted.
         self._started_ns = started_ns
         self._is_finished = False
-        self._error: DistError | None = None
         #: Its arrays, under its hands: 'early', 'late', '' (see Group.how_changed in native code).
         self.how_changed = ""
-        #: Held by the one thread of those that wait which carries the results back, or makes the error.
-        self._ending = RLock()
-        #: The user's line, where it is asked for.
-        self.started_at: str | None = None
 
     @property
     def number(self) -> int:
@@ -112,20 +113,33 @@ class CpuPending:
             # Written out for most: each further Python call costs a tenth of the wait.
             failed: NativeError | None = None
             handle, how_changed = self.handle, ""
+            engine = self._engine
             try:
                 if type(handle) is Message:
-                    self._engine.group.wait_message(handle, deadline_ns, False)
+                    engine.group.wait_message(handle, deadline_ns, False)
                 else:
-                    how_changed = self._engine.group.wait_op(handle, deadline_ns)
+                    how_changed = engine.group.wait_op(handle, deadline_ns)
             except NativeError as error:
                 failed = error
-            self._end(deadline_ns, failed, how_changed)
+            if failed is not None or not handle.is_plain:
+                self._end(deadline_ns, failed, how_changed)
+            elif not self._is_finished:
+                # Several threads that come here at once have the same to say: none of them has been back in
+                # the program, which alone could have changed the arrays meanwhile.
+                self.how_changed = how_changed
+                self._is_finished = True
+                self.views = ()
+                engine.forget(self)
+            if engine.compares_order:
+                engine.tell_suspicions()
         if self._error is not None:
             raise self._error
 
     def _end(self, deadline_ns: int, failed: NativeError | None, how_changed: str) -> None:
         if failed is not None and not self.handle.done:
             self._fail(failed, goes_on=True)
+        with _MAKING:
+            self._ending = self._ending or RLock()
         with self._ending:
             if self._error is not None or self._is_finished:
                 return
@@ -138,19 +152,19 @@ class CpuPending:
                 except DistError as public:
                     self._error = public
                     raise
-            # Nobody had been told of the end, so nobody may have written to the arrays since.
-            self.how_changed = how_changed
-            self._is_finished = True
             if not self.handle.is_plain:
                 finish(self.views)
+            self.how_changed = how_changed
+            self._is_finished = True
             self.views = ()
             self._engine.forget(self)
-        if self._engine.compares_order:
-            self._engine.tell_suspicions()
 
     def _fail(self, error: NativeError, *, goes_on: bool) -> NoReturn:
         message = self.handle if isinstance(self.handle, Message) else None
-        self._engine.fail(self._call, error, self._started_ns, message, goes_on, self.started_at)
+        started_ns = self._started_ns
+        if started_ns is None:
+            started_ns = self.handle.submitted_ns
+        self._engine.fail(self._call, error, started_ns, message, goes_on, self.started_at)
 
     def await_end(self, deadline_ns: int) -> None:
         """Block until the op has ended or the deadline has come; what it came to, wait() says.

@@ -58,8 +58,9 @@ class StartedOp:
     """One op from its start until somebody has waited for it."""
 
     # Made at every asynchronous op: what is seldom needed is an attribute of the class until then.
-    __slots__ = ("__dict__", "call", "group", "pending", "position", "site", "unwaited", "views")
+    __slots__ = ("__dict__", "call", "group", "pending", "site", "unwaited", "views")
 
+    position: CodePosition | None = None
     #: Whether it was waited for, or told.
     is_over = False
     is_placed = False
@@ -85,18 +86,22 @@ class StartedOp:
         call: Call,
         pending: Any,
         site: int,
-        position: CodePosition | None,
+        views: Sequence[View],
+        position: CodePosition | None = None,
     ) -> None:
-        """`site` is where the record has it started, `position` the same where it has not; see `place`."""
+        """`site` is where the record has it started, `position` the same where it has not; see `place`.
+
+        `views`: native ones of inputs, then outputs; () where the backend is not ours. The pending op drops
+        its own when its end is noticed, which is before anybody has waited.
+        """
         self.unwaited = unwaited
         self.group: OpGroup | None = group
         self.call = call
         self.site = site
-        self.position = position
+        if position is not None:
+            self.position = position
         self.pending = pending
-        #: Native views of inputs, then outputs; () where the backend is not ours. The pending op drops its
-        #: own when its end is noticed, which is before anybody has waited.
-        self.views: Sequence[View] = getattr(pending, "views", ())
+        self.views = views
         inputs = call.inputs
         if inputs is call.outputs:
             return
@@ -233,12 +238,23 @@ class UnwaitedOps:
 
     # ------------------------------------------------------------------------------- begin
 
-    def start(self, group: OpGroup, call: Call, pending: Any) -> StartedOp:
-        """An op was started by the line above the package."""
+    def start(
+        self,
+        group: OpGroup,
+        call: Call,
+        pending: Any,
+        site: int = 0,
+        views: Sequence[View] | None = None,
+    ) -> StartedOp:
+        """An op was started by the line above the package. `site`, `views`: of a StartedOp, if known."""
         # Walking up the frames costs more than the rest; our own engine has done so for the record.
-        handle = getattr(pending, "handle", None)
-        site = 0 if handle is None else handle.site
-        started = StartedOp(self, group, call, pending, site, None if site else position_above(3))
+        if views is None:
+            handle = getattr(pending, "handle", None)
+            site = 0 if handle is None else handle.site
+            views = getattr(pending, "views", ())
+        started = StartedOp(self, group, call, pending, site, views)
+        if not site:
+            started.position = position_above(3)
         mine = self.in_flight
         # Most often the op before is over, and there is nothing to compare. What another thread appends at
         # this moment may be lost, and is not watched.
@@ -280,13 +296,13 @@ class UnwaitedOps:
             for begin, end, writes in new.ranges():
                 other = other or self._find(begin, end, writes, new)
         if other is not None:
-            self._tell_shared(other, StartedOp(self, group, call, None, 0, position_above(3)))
+            self._tell_shared(other, StartedOp(self, group, call, None, 0, (), position_above(3)))
 
     def bundle(
         self, group: OpGroup, call: Call, pending: Any, parts: Sequence[StartedOp]
     ) -> StartedOp:
         """One handle for several ops that were started: who waits for it waits for all of them."""
-        whole = StartedOp(self, group, call, pending, parts[0].site, parts[0].position)
+        whole = StartedOp(self, group, call, pending, parts[0].site, (), parts[0].position)
         whole.parts = parts
         with self._lock:
             self.in_flight.append(whole)
