@@ -154,21 +154,25 @@ def _told_of_one_leaver(
         and not _has_op_since(session, rank, at_ns)
     }
     place = (first.group, first.seq, first.kind)
+    firsts: dict[int, Failure] = {}
+    for error in told:
+        firsts.setdefault(error.rank, error)
     for error in reversed(told):
         # A message has one other side only.
         is_same_op = first.seq > 0 and (error.group, error.seq, error.kind) == place
-        if is_same_op or _came_later(session, error, at_ns):
+        if is_same_op or (firsts[error.rank] is error and _came_later(session, error, at_ns)):
             moments[error.rank] = max(error.at_ns, at_ns)
     return moments
 
 
 def _came_later(session: Session, error: Failure, at_ns: int) -> bool:
-    """Whether the op was called since; with nobody gone its rank would wait there."""
+    """Whether the op was called since, however wrong the clock is: its rank might have waited there."""
     op = error.op
-    return (
-        op is not None
-        and session.time_ns(op.rank, session.ranks[op.rank].ops.issued_ns[op.at]) > at_ns
-    )
+    if op is None:
+        return False
+    log = session.ranks[op.rank]
+    slack_ns = log.clock_error_ns or 0
+    return session.time_ns(op.rank, log.ops.issued_ns[op.at]) - slack_ns > at_ns
 
 
 def _has_op_since(session: Session, rank: int, at_ns: int) -> bool:

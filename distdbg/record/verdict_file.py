@@ -12,8 +12,9 @@ from distdbg.record.folders import VERDICT_NAME
 def write_verdict_file(folder: Path, document: bytes) -> None:
     """Put it in place whole, private, or not at all: the job needs none of it."""
     draft = folder / f".{VERDICT_NAME}.{os.getpid()}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
+        draft.unlink(missing_ok=True)
         with open(os.open(draft, flags, 0o600), "wb") as file:
             file.write(document)
         draft.replace(folder / VERDICT_NAME)

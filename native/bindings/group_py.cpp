@@ -22,18 +22,33 @@ OpPointer GroupHandle::meet(const CompiledPlan& compiled, std::int64_t limit_ns)
 }
 
 OpPointer GroupHandle::submit_known(const CompiledPlan& known, std::vector<Region> in,
-                                    std::vector<Region> out, std::int64_t limit_ns) {
+                                    std::vector<Region> out, nb::object arrays,
+                                    std::int64_t limit_ns) {
   const std::shared_ptr<Parts> p = parts_;
   std::shared_ptr<const Plan> plan = known.plan;
   Moment issued;
   if (!p || !enter_known(*p, issued, true)) return nullptr;
   CallWords words;
   const RecordedOp recorded = begin(*p, *plan, started_ns_, flag_async, words, 1);
-  const ReleaseGil release;
-  OpPointer op = p->runner.submit(std::move(plan), words, recorded, std::move(in), std::move(out),
-                                  issued.job_ns + limit_ns, 0, 0, p->group.level() >= level_detail);
+  OpPointer op;
+  {
+    const ReleaseGil release;
+    op = p->runner.submit(std::move(plan), words, recorded, std::move(in), std::move(out),
+                          issued.job_ns + limit_ns, 0, 0, p->group.level() >= level_detail);
+  }
   op->is_plain = true;
+  held_.hold(op, std::move(arrays));
   return op;
+}
+
+std::vector<std::tuple<bool, std::uint64_t, std::uint64_t, bool>> GroupHandle::facts() const {
+  const std::shared_ptr<Parts> p = parts();
+  std::vector<std::tuple<bool, std::uint64_t, std::uint64_t, bool>> all;
+  for (std::uint32_t r = 0; r < p->group.size(); ++r) {
+    const RankFacts f = p->group.facts(r);
+    all.emplace_back(f.attached, f.gate, f.seq, f.left);
+  }
+  return all;
 }
 
 nb::list GroupHandle::take_suspicions() const {

@@ -22,6 +22,7 @@
 #include "control_py.hpp"
 #include "group.hpp"
 #include "hash.hpp"
+#include "held_arrays.hpp"
 #include "net_py.hpp"
 #include "p2p.hpp"
 #include "plans_py.hpp"
@@ -75,10 +76,13 @@ class GroupHandle {
     if (!parts_ || is_forked()) return;
     std::shared_ptr<Parts> last = std::exchange(parts_, nullptr);
     recorder_.reset();
-    const ReleaseGil release;
-    last->group.leave();
-    last->messages.abandon();
-    last.reset();
+    {
+      const ReleaseGil release;
+      last->group.leave();
+      last->messages.abandon();
+      last.reset();
+    }
+    held_.clear();
   }
 
   // `make(call, inputs, outputs)` compiles a Plan not seen before. Returns what is left to do: finish_stand_ins
@@ -145,7 +149,7 @@ class GroupHandle {
 
   // The same of one that goes on when this returns; null: nothing was done.
   OpPointer submit_known(const CompiledPlan& known, std::vector<Region> in, std::vector<Region> out,
-                         std::int64_t limit_ns);
+                         nb::object arrays, std::int64_t limit_ns);
 
   OpPointer submit(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
                    nb::handle call, nb::handle make, std::int64_t extra) {
@@ -161,12 +165,14 @@ class GroupHandle {
     const RecordedOp recorded = begin(*p, plan, issued.now_ns, flag_async, words);
     Describe known;
     if (p->group.checks(check_order)) look_at_call(handles, words, known);
-    const bool is_plain = !in.is_stand_in() && !out.is_stand_in();
-    const ReleaseGil release;
-    OpPointer op =
-        p->runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(), deadline_ns,
-                         known.site, known.flags, p->group.level() >= level_detail);
-    op->is_plain = is_plain;
+    OpPointer op;
+    {
+      const ReleaseGil release;
+      op = p->runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(), deadline_ns,
+                            known.site, known.flags, p->group.level() >= level_detail);
+    }
+    op->is_plain = !in.is_stand_in() && !out.is_stand_in();
+    held_.hold(op, nb::make_tuple(inputs, outputs));
     return op;
   }
   OpPointer meet(const CompiledPlan& compiled, std::int64_t limit_ns);
@@ -180,7 +186,8 @@ class GroupHandle {
   }
 
   // An op that has ended can be asked also after close(). Returns how_changed.
-  const char* wait_op(const OpPointer& op, std::int64_t deadline_ns) const {
+  const char* wait_op(const OpPointer& op, std::int64_t deadline_ns) {
+    const HeldArrays::WhenDone releases(held_, *op);
     if (op->done()) {
       op->rethrow();
     } else {
@@ -202,13 +209,15 @@ class GroupHandle {
     const Moment issued = enter(*p);
     const std::shared_ptr<Form> form = message_form(is_send, view);
     const MessageCall call = message_call(form.get(), issued.now_ns);
-    const bool is_plain = view.finish.is_none();
-    const ReleaseGil release;
     const std::int64_t deadline_ns = issued.job_ns + limit_ns;
-    MessagePointer message =
-        is_send ? p->messages.send(region, dtype, peer, tag, deadline_ns, true, call)
-                : p->messages.recv(region, dtype, peer, tag, deadline_ns, true, call);
-    message->is_plain = is_plain;
+    MessagePointer message;
+    {
+      const ReleaseGil release;
+      message = is_send ? p->messages.send(region, dtype, peer, tag, deadline_ns, true, call)
+                        : p->messages.recv(region, dtype, peer, tag, deadline_ns, true, call);
+    }
+    message->is_plain = view.finish.is_none();
+    held_.hold(message, nb::find(view));
     return message;
   }
   // As PointToPoint::send_note, and of the other side where there are no words. Not recorded.
@@ -272,7 +281,8 @@ class GroupHandle {
   MessagePointer last_message() const { return last_message_; }
 
   // `breaks`: reaching the deadline breaks the group, because it is the op's own.
-  void wait_message(const MessagePointer& message, std::int64_t deadline_ns, bool breaks) const {
+  void wait_message(const MessagePointer& message, std::int64_t deadline_ns, bool breaks) {
+    const HeldArrays::WhenDone releases(held_, *message);
     if (message->done()) return message->rethrow();
     const std::shared_ptr<Parts> p = parts();
     const std::shared_ptr<RecorderHandle> recorder = recorder_;
@@ -288,15 +298,7 @@ class GroupHandle {
     return p->messages.is_done(message);
   }
 
-  std::vector<std::tuple<bool, std::uint64_t, std::uint64_t, bool>> facts() const {
-    const std::shared_ptr<Parts> p = parts();
-    std::vector<std::tuple<bool, std::uint64_t, std::uint64_t, bool>> all;
-    for (std::uint32_t r = 0; r < p->group.size(); ++r) {
-      const RankFacts f = p->group.facts(r);
-      all.emplace_back(f.attached, f.gate, f.seq, f.left);
-    }
-    return all;
-  }
+  std::vector<std::tuple<bool, std::uint64_t, std::uint64_t, bool>> facts() const;
 
   void set_level(std::uint32_t level) const { parts()->group.set_level(level); }
 
@@ -473,6 +475,7 @@ class GroupHandle {
   }
 
   // All with the GIL held.
+  HeldArrays held_;
   std::shared_ptr<RecorderHandle> recorder_;
   std::uint64_t record_group_ = 0;
   nb::object make_message_form_;

@@ -2,7 +2,8 @@
 // remembered, and nothing is decided here.
 //
 //   the Python way    calls.py checks the arguments, cpu.py makes views, the group finds or makes a plan.
-//                     When the op has gone well, `learn` keeps the plan under what the call looked like.
+//                     When the op has gone well, or was begun, `learn` keeps the plan under what the call
+//                     looked like.
 //   a known call      the same look again: the same function, kinds of arrays, sizes, reduce op and rank
 //                     lead to the same plan. It runs, recorded and compared like any other; an asynchronous
 //                     one is begun, and Python makes its Work.

@@ -269,28 +269,29 @@ class KnownCaller {
 
   // A known collective is begun: its Work, which `started` makes.
   nb::object start(KnownCalls& calls, const KnownCalls::Known& known, nb::handle group,
-                   nb::handle output, Memory& out, nb::handle input, Memory& in) {
-    // A copy: what is kept may go while Python runs.
+                   nb::handle output, const Memory& out, nb::handle input, const Memory& in) {
+    // Copies: what is kept may go while Python runs.
     const CompiledPlan compiled = known.compiled;
     const nb::object like = known.like;
+    const KnownCalls::Access to = known.out;
+    const KnownCalls::Access from = known.in;
     std::vector<Region> inputs;
     std::vector<Region> outputs;
-    nb::tuple views;
-    if (output.is_none()) {
-      views = nb::make_tuple();
-    } else {
-      outputs.push_back({out.data, out.nbytes});
-      const nb::object out_view = view_of(output, out, known.out);
+    nb::tuple views = nb::make_tuple();
+    if (!output.is_none()) {
+      const nb::object out_view = view_of(output, out, to);
+      outputs.push_back(region_of(out_view));
       if (input.is_none()) {
         inputs = outputs;
         views = nb::make_tuple(out_view);
       } else {
-        inputs.push_back({in.data, in.nbytes});
-        views = nb::make_tuple(view_of(input, in, known.in), out_view);
+        const nb::object in_view = view_of(input, in, from);
+        inputs.push_back(region_of(in_view));
+        views = nb::make_tuple(in_view, out_view);
       }
     }
-    const OpPointer op =
-        calls.group().submit_known(compiled, std::move(inputs), std::move(outputs), calls.limit_ns);
+    const OpPointer op = calls.group().submit_known(compiled, std::move(inputs), std::move(outputs),
+                                                    views, calls.limit_ns);
     if (op == nullptr) return no();
     ++calls.hits;
     const nb::object handle = nb::cast(op);
@@ -298,6 +299,11 @@ class KnownCaller {
     PyObject* arguments[] = {group.ptr(), handle.ptr(), site.ptr(), views.ptr(),
                              like.ptr(),  output.ptr(), input.ptr()};
     return owned(PyObject_Vectorcall(started_.ptr(), arguments, 7, nullptr));
+  }
+
+  static Region region_of(nb::handle view) {
+    const View& found = *nb::inst_ptr<View>(view);
+    return {found.data(), found.nbytes()};
   }
 
   // As the engine makes it, of an array that is in no need of a stand-in.

@@ -56,3 +56,9 @@ def warm_up() -> None:
     for _ in range(3):
         reduce_ones()
     assert is_known(reduce_ones)
+
+
+def finish(work: dist.Work | None) -> None:
+    """Of an op that was started."""
+    assert type(work) is dist.Work
+    work.wait()

@@ -6,8 +6,6 @@ import inspect
 import os
 import signal
 import threading
-import time
-import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -17,13 +15,12 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.check.latent import LatentWarning
 from distdbg.config import read_setting
 from distdbg.errors import MismatchError, OpTimeout, PeerLost
 from distdbg.record.entries import OpEntry
 from distdbg.record.reader import read_record
 from distdbg.runtime.process.world import current
-from tests.ranks.known_calls import SIZE, hits, run, send_around, world
+from tests.ranks.known_calls import SIZE, finish, hits, run, send_around, world
 
 #: Each takes an array of 4, one of 4, and one of 2.
 HOT: dict[str, Callable[[Any, Any, Any], Any]] = {
@@ -54,11 +51,6 @@ HOT: dict[str, Callable[[Any, Any, Any], Any]] = {
     ),
     "barrier that goes on": lambda x, y, z: finish(dist.barrier(async_op=True)),
 }
-
-
-def finish(work: dist.Work | None) -> None:
-    assert type(work) is dist.Work
-    work.wait()
 
 
 MESSAGES = ("send and recv", "with a tag")
@@ -161,109 +153,6 @@ def test_both_ways_write_the_same_record(ranks: Callable[..., list[Any]]) -> Non
     for (facts, _), (expected, _) in zip(known, slow, strict=True):
         assert len(facts) > 7 * len(HOT)
         assert facts == expected
-
-
-# ------------------------------------------------------------------------------- that go on
-
-
-def begin(x: Any, **more: Any) -> dist.Work:
-    """A known op, that goes on."""
-    before = hits()
-    work = dist.all_reduce(x, async_op=True, **more)
-    assert hits() == before + 1
-    assert work is not None
-    return work
-
-
-def warm_up_async(x: Any, **more: Any) -> None:
-    for _ in range(2):
-        finish(dist.all_reduce(x, async_op=True, **more))
-
-
-def test_a_known_op_goes_on_behind_others_and_has_its_arrays() -> None:
-    def program(rank: int) -> list[Any]:
-        arrays = [np.full(4, rank + turn, "f4") for turn in range(6)]
-        warm_up_async(np.ones(4, "f4"))
-        works = [begin(x) for x in arrays]
-        dist.all_reduce(arrays[0])  # behind them
-        for work, x in zip(works, arrays, strict=True):
-            assert work.wait()
-            [result] = work.result()
-            assert result is x
-        assert "all_reduce on group" in repr(works[0])
-        return [x.tolist() for x in arrays[1:]]
-
-    assert run(program) == [[[2.0 * turn + 1] * 4 for turn in range(1, 6)]] * SIZE
-
-
-def test_the_array_of_a_known_op_lives_as_long_as_it() -> None:
-    def program(rank: int) -> None:
-        x = np.ones(4, "f4")
-        warm_up_async(x)
-        work = begin(x)
-        alive = weakref.ref(x)
-        del x
-        assert alive() is not None
-        work.wait()
-        del work
-        assert alive() is None
-
-    run(program, 1)
-
-
-def test_nobody_waits_for_a_known_op() -> None:
-    def program(rank: int) -> None:
-        x = np.ones(4, "f4")
-        warm_up_async(x)
-        work: dist.Work | None = begin(x)
-        assert work is not None
-        with pytest.warns(LatentWarning, match="Work of all_reduce .* was dropped") as told:
-            del work
-        assert told[0].filename == __file__
-
-    run(program, 1)
-
-
-def test_an_array_of_a_known_op_is_in_another_one() -> None:
-    def program(rank: int) -> None:
-        x = np.ones(4, "f4")
-        other = dist.new_group([0])
-        warm_up_async(x)
-        work = begin(x)
-        with pytest.warns(LatentWarning, match="shares memory with all_reduce on group .world."):
-            second = dist.all_reduce(x, group=other, async_op=True)
-        finish(second)
-        finish(work)
-
-    run(program, 1)
-
-
-def test_the_thread_of_ops_rests_again_after_it_was_woken() -> None:
-    """Each wait right after its op is that of the caller alone."""
-
-    def switches(thread: str) -> int:
-        lines = Path(f"/proc/self/task/{thread}/status").read_text().splitlines()
-        return sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
-
-    def program(rank: int) -> None:
-        x = np.ones(4, "f4")
-        dist.all_reduce(x)
-        before = {path.name for path in Path("/proc/self/task").iterdir()}
-        warm_up_async(x)
-        [thread] = {path.name for path in Path("/proc/self/task").iterdir()} - before
-        for _ in range(8):  # it carries these out
-            work = begin(x)
-            time.sleep(0.005)  # as a program that computes meanwhile
-            work.wait()
-        count = 4000
-        first, began = switches(thread), time.monotonic()
-        for _ in range(count):
-            begin(x).wait()
-        # It looks twice in half a millisecond.
-        looks = (time.monotonic() - began) / 0.0002
-        assert switches(thread) - first < count / 4 + looks
-
-    run(program, 1)
 
 
 # ------------------------------------------------------------------------------------- errors

@@ -40,6 +40,13 @@ def test_calls_on_tensors_are_known() -> None:
         before = hits()
         dist.all_to_all_single(y, x)
         assert hits() == before + 1
+        work = dist.all_gather_into_tensor(z, x, async_op=True)
+        assert hits() == before + 2
+        assert work is not None
+        work.wait()
+        assert z.tolist() == results[2][2]
+        [result] = work.result()
+        assert result is z
 
     run(program)
 

@@ -276,7 +276,7 @@ class CpuEngine:
         """Native code writes to the arrays until the op has ended, even if its Work is dropped."""
         # Swept each time it has doubled: at every op, thousands in flight would cost seconds.
         if len(self._in_flight) >= self._sweep_at:
-            self._in_flight = [each for each in self._in_flight if not each.has_settled()]
+            self._in_flight[:] = [each for each in self._in_flight if not each.has_settled()]
             self._sweep_at = 2 * len(self._in_flight) + 1
         self._in_flight.append(pending)
 

@@ -124,8 +124,8 @@ class CpuPending:
             if failed is not None or not handle.is_plain:
                 self._end(deadline_ns, failed, how_changed)
             elif not self._is_finished:
-                # Several threads that come here at once have the same to say: none of them has been back in
-                # the program, which alone could have changed the arrays meanwhile.
+                # No other thread runs between this look and what follows. Who comes later, when the program
+                # may have written to the arrays, leaves what the first has found.
                 self.how_changed = how_changed
                 self._is_finished = True
                 self.views = ()

@@ -1,0 +1,194 @@
+"""Asynchronous collectives that native code begins alone."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distdbg as dist
+from distdbg.check.latent import LatentWarning
+from distdbg.ops.call import LikeCall
+from distdbg.runtime.api import known_calls
+from distdbg.runtime.backends import cpu
+from tests.ranks.known_calls import SIZE, finish, hits, run
+
+
+def begin(x: Any, **more: Any) -> dist.Work:
+    """A known op, that goes on."""
+    before = hits()
+    work = dist.all_reduce(x, async_op=True, **more)
+    assert hits() == before + 1
+    assert work is not None
+    return work
+
+
+def warm_up_async(x: Any, **more: Any) -> None:
+    for _ in range(2):
+        finish(dist.all_reduce(x, async_op=True, **more))
+
+
+def test_a_known_op_goes_on_behind_others_and_has_its_arrays() -> None:
+    def program(rank: int) -> list[Any]:
+        arrays = [np.full(4, rank + turn, "f4") for turn in range(6)]
+        warm_up_async(np.ones(4, "f4"))
+        works = [begin(x) for x in arrays]
+        dist.all_reduce(arrays[0])  # behind them
+        for work, x in zip(works, arrays, strict=True):
+            assert work.wait()
+            [result] = work.result()
+            assert result is x
+        assert "all_reduce on group" in repr(works[0])
+        return [x.tolist() for x in arrays[1:]]
+
+    assert run(program) == [[[2.0 * turn + 1] * 4 for turn in range(1, 6)]] * SIZE
+
+
+def test_the_array_of_a_known_op_lives_as_long_as_it() -> None:
+    def program(rank: int) -> None:
+        x = np.ones(4, "f4")
+        warm_up_async(x)
+        work = begin(x)
+        alive = weakref.ref(x)
+        del x
+        assert alive() is not None
+        work.wait()
+        del work
+        assert alive() is None
+
+    run(program, 1)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_error_right_after_the_start_leaves_the_arrays_to_the_op(
+    known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a signal's handler that raises: the program has no Work, and native code writes to the array."""
+    both = threading.Barrier(SIZE)
+    monkeypatch.setenv("DISTDBG_KNOWN_CALLS", str(int(known)))
+
+    def fail(*given: Any) -> None:
+        raise MemoryError
+
+    def program(rank: int) -> None:
+        x: Any = np.ones(4, "f4")
+        warm_up_async(np.ones(4, "f4"))
+        both.wait(60)
+        alive = weakref.ref(x)
+        if rank == 0:
+            with monkeypatch.context() as patch:
+                patch.setattr(known_calls if known else cpu, "CpuPending", fail)
+                with pytest.raises(MemoryError):
+                    dist.all_reduce(x, async_op=True)
+            x = None
+            gc.collect()  # the frames of the error
+            assert alive() is not None
+        both.wait(60)
+        if rank == 1:
+            finish(dist.all_reduce(x, async_op=True))
+        dist.barrier()
+        warm_up_async(np.ones(4, "f4"))  # arrays of ops that are over go
+        assert rank == 1 or alive() is None
+
+    run(program)
+
+
+def test_an_op_that_nobody_waits_for_ends_all_the_same() -> None:
+    """Also right after many whose callers carried them out."""
+
+    def program(rank: int) -> None:
+        x = np.ones(4, "f4")
+        warm_up_async(x)
+        for _ in range(100):
+            begin(x).wait()
+        work = begin(x)
+        until = time.monotonic() + 60
+        while not work.is_completed() and time.monotonic() < until:
+            time.sleep(0.001)  # asks whether it is over
+        assert work.is_completed()
+
+    run(program)
+
+
+def test_ops_in_flight_are_compared_without_asking_what_their_calls_are_like(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each is compared with all that share its array."""
+    asked = []
+    original = LikeCall.__getattr__
+
+    def count(self: LikeCall, name: str) -> Any:
+        asked.append(name)
+        return original(self, name)
+
+    monkeypatch.setattr(LikeCall, "__getattr__", count)
+
+    def program(rank: int) -> None:
+        x = np.ones(4, "f4")
+        warm_up_async(x)
+        for work in [begin(x) for _ in range(64)]:
+            work.wait()
+
+    run(program, 1)
+    assert len(asked) < 4 * 64
+
+
+def test_nobody_waits_for_a_known_op() -> None:
+    def program(rank: int) -> None:
+        x = np.ones(4, "f4")
+        warm_up_async(x)
+        work: dist.Work | None = begin(x)
+        assert work is not None
+        with pytest.warns(LatentWarning, match="Work of all_reduce .* was dropped") as told:
+            del work
+        assert told[0].filename == __file__
+
+    run(program, 1)
+
+
+def test_an_array_of_a_known_op_is_in_another_one() -> None:
+    def program(rank: int) -> None:
+        x = np.ones(4, "f4")
+        other = dist.new_group([0])
+        warm_up_async(x)
+        work = begin(x)
+        with pytest.warns(LatentWarning, match="shares memory with all_reduce on group .world."):
+            second = dist.all_reduce(x, group=other, async_op=True)
+        finish(second)
+        finish(work)
+
+    run(program, 1)
+
+
+def test_the_thread_of_ops_rests_again_after_it_was_woken() -> None:
+    """Each wait right after its op is that of the caller alone."""
+
+    def switches(thread: str) -> int:
+        lines = Path(f"/proc/self/task/{thread}/status").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+
+    def program(rank: int) -> None:
+        x = np.ones(4, "f4")
+        dist.all_reduce(x)
+        before = {path.name for path in Path("/proc/self/task").iterdir()}
+        warm_up_async(x)
+        [thread] = {path.name for path in Path("/proc/self/task").iterdir()} - before
+        for _ in range(8):  # it carries these out
+            work = begin(x)
+            time.sleep(0.005)  # as a program that computes meanwhile
+            work.wait()
+        count = 4000
+        first, began = switches(thread), time.monotonic()
+        for _ in range(count):
+            begin(x).wait()
+        # It looks twice in half a millisecond.
+        looks = (time.monotonic() - began) / 0.0002
+        assert switches(thread) - first < count / 4 + looks
+
+    run(program, 1)
