@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TypeVar
 
+import distdbg as dist
 from distdbg.runtime.backends.registry import Backend
 from distdbg.runtime.process.destroy import destroy_world
 from distdbg.runtime.process.init import init_process_group
@@ -84,3 +85,10 @@ def run_store_ranks(
     if errors:
         raise errors[min(errors)]
     return [results[rank] for rank in range(world_size)]
+
+
+def limit_ops(seconds: float) -> None:
+    """Of the default group, from here on: the limit it is made with is one for all ranks to meet as well."""
+    world = dist.group.WORLD
+    assert world is not None
+    world.set_timeout(timedelta(seconds=seconds))

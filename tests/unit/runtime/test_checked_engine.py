@@ -22,7 +22,7 @@ from distdbg.errors import (
 )
 from distdbg.runtime.backends.checked.checked_engine import DETAIL, INFO, OFF, CheckedEngine
 from tests.support import in_memory
-from tests.support.store_ranks import run_store_ranks
+from tests.support.store_ranks import limit_ops, run_store_ranks
 
 
 @pytest.fixture(autouse=True)
@@ -273,18 +273,20 @@ def test_at_info_a_root_does_not_wait_for_the_others() -> None:
 
 def test_a_late_rank_is_named_though_the_backend_would_not() -> None:
     is_over = threading.Event()
+    both = threading.Barrier(2)
 
     def rank_main(rank: int) -> None:
         if rank == 2:
             is_over.wait(120)
             return
-        error = caught(lambda: dist.barrier(dist.group.WORLD))
+        both.wait(60)
+        error = caught(lambda: dist.barrier(dist.group.WORLD, timeout=1.0))
         is_over.set()
         assert isinstance(error, OpTimeout)
         assert error.missing == [2]
         assert error.arrived == [0, 1]
 
-    run(rank_main, 3, timeout_s=1.0)  # also for ranks 0 and 1 to meet
+    run(rank_main, 3)
     assert not any(made.started for made in in_memory.Together.made)
 
 
@@ -329,6 +331,8 @@ def test_a_backend_that_hangs_does_not_keep_the_caller(backend: str, is_async: b
     in_memory.Together.hangs[1] = "allreduce"
 
     def rank_main(rank: int) -> None:
+        limit_ops(0.5)
+
         def op() -> None:
             work = dist.all_reduce(np.ones(2), async_op=is_async)
             if work is not None:
@@ -340,7 +344,7 @@ def test_a_backend_that_hangs_does_not_keep_the_caller(backend: str, is_async: b
         assert "cannot run" in caught(dist.barrier).what
 
     started = time.monotonic()
-    run(rank_main, 2, backend, timeout_s=0.5)
+    run(rank_main, 2, backend)
     assert time.monotonic() - started < 30  # the backend itself hangs for 60 s
     assert all("abort" in made.events for made in in_memory.Together.made)
 

@@ -295,13 +295,13 @@ def test_a_sender_that_never_comes_is_named() -> None:
         if rank == 0:
             is_over.wait(120)
             return
-        error = caught(lambda: dist.recv(np.zeros(1), 0, tag=7))
+        error = caught(lambda: dist.recv(np.zeros(1), 0, tag=7, timeout=1.0))
         is_over.set()
         assert isinstance(error, OpTimeout)
         assert error.missing == [0]
         assert "tag 7" in str(error)
 
-    run(rank_main, 2, timeout_s=1.0)  # also for all to meet
+    run(rank_main, 2)
 
 
 @pytest.mark.parametrize("is_async", [False, True])
