@@ -54,7 +54,7 @@ began = time.monotonic()
 try:
     dist.all_reduce(x, group=group, timeout=2.0)
 except dist.OpTimeout as error:
-    print("timed out after", time.monotonic() - began, flush=True)
+    print(f"timed out after {time.monotonic() - began}", flush=True)  # one write
 """
 
 
