@@ -1,8 +1,8 @@
-// The arrays of ops in flight, held for native code that reads and writes them: an exception of Python (a signal's
-// handler that raises, no memory) may come before the program has a handle of the op. With the GIL held.
+// The arrays of ops in flight, held for native code that reads and writes them: an exception of Python (a
+// signal's handler that raises, no memory) may come before the program has a handle of the op. With the GIL held.
 #pragma once
 
-#include <algorithm>
+#include <iterator>
 #include <unordered_map>
 #include <utility>
 #include <vector>

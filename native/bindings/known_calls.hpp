@@ -10,7 +10,8 @@
 //
 // What a call looks like is all that the Python way decides by, so whatever is not in a Likeness has to make a
 // call unknown: the state of the group (`ProcessGroup.known_calls` is None from any change of the group on,
-// until it is looked at again), a running profiler, ops that nobody has waited for (of a blocking call), other breakpoints.
+// until it is looked at again), a running profiler, other breakpoints, and for a blocking call ops that nobody
+// has waited for.
 // An unknown call, and every error, goes the Python way. All with the GIL held.
 #pragma once
 

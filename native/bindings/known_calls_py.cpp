@@ -162,8 +162,8 @@ class KnownCaller {
         profiler_facts_(std::move(profiler_facts)),
         started_(std::move(started)) {}
 
-  // None: it was carried out. A Work: it was begun. bytes: nobody knows it yet; `learn` may, when it has gone well. False: it has to
-  // go the Python way.
+  // None: it was carried out. A Work: it was begun. bytes: nobody knows it yet; `learn` may, when it has
+  // gone well. False: it has to go the Python way.
   nb::object collective(nb::handle function, nb::handle group, nb::handle async_op,
                         nb::handle timeout, nb::handle chosen, nb::handle also_chosen,
                         nb::handle output, nb::handle input) {
