@@ -54,7 +54,7 @@ build: $(BUILT) ## Compile native/ and install the package into .venv
 demo: $(BUILT) ## A 4-rank fit, the same with one wrong rank, and a hang: report, analysis, dashboard
 	@$(PY) examples/demo.py
 
-test: $(TESTS) ## Three minutes of tests: pure logic, and each room with real processes (ARGS= goes to pytest)
+test: $(TESTS) ## The quick tests, three to nine minutes: pure logic, and each room with real processes (ARGS= goes to pytest)
 	$(PYTEST) $(ARGS)
 
 # The tests of native/ mostly wait; what installs into .venv meanwhile does so one after the other.

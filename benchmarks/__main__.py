@@ -131,7 +131,7 @@ def format_report(machine: dict[str, str], peers: Sequence[Peer], result: Compar
     lines.append(
         format_table(measured, [peer.name for peer in peers]) if measured else "no results"
     )
-    lines += ["", *_format_seats(measured)]
+    lines += ["", *_format_cores(measured)]
     for place, cores in result.others.items():
         said = ", ".join(f"{each:.1f}" for each in cores)
         lines.append(f"others: {place}: processes of others used {said} cores in the rounds")
@@ -141,17 +141,17 @@ def format_report(machine: dict[str, str], peers: Sequence[Peer], result: Compar
     return "\n".join(lines)
 
 
-def _format_seats(rows: Sequence[Row]) -> list[str]:
+def _format_cores(rows: Sequence[Row]) -> list[str]:
     """How often all ranks were seen on different cores, where there are enough cores."""
     cores = len(os.sched_getaffinity(0))
     lines = []
     for library in dict.fromkeys(name for row in rows for name in row.cpus):
         fitting = [row for row in rows if row.world_size <= cores]
-        seen = [seats for row in fitting for seats in row.cpus.get(library, [])]
+        seen = [places for row in fitting for places in row.cpus.get(library, [])]
         if seen:
-            apart = sum(len(set(seats)) == len(seats) for seats in seen)
+            apart = sum(len(set(places)) == len(places) for places in seen)
             lines.append(
-                f"seats: {library}: every rank on a core of its own in {apart} of {len(seen)} looks"
+                f"cores: {library}: every rank on a core of its own in {apart} of {len(seen)} looks"
             )
     return lines
 

@@ -90,8 +90,8 @@ def show_plan(sizes: Sequence[int], mibs: Sequence[int], gpus: int) -> None:
     for size in sizes:
         for mib in mibs:
             for way in WAYS:
-                told = why_not(way, size, gpus) or f"ranks on GPUs {devices_of(size, gpus)}"
-                print(f"{size:5} {mib:5} {way:11} {told}")
+                reported = why_not(way, size, gpus) or f"ranks on GPUs {devices_of(size, gpus)}"
+                print(f"{size:5} {mib:5} {way:11} {reported}")
 
 
 def why_not(way: str, size: int, gpus: int) -> str | None:
@@ -215,13 +215,13 @@ def measure(way: str, size: int, mib: int, gpus: int, limit_s: float) -> dict[st
         if failed is None:
             return f"no end within {limit_s:g} s"
         if failed >= 0:
-            told = last_words(Path(folder, f"{failed}.err").read_text())
-            return told or f"rank {failed}: exit code {ranks[failed].returncode}"
-        told: list[dict[str, float]] = [
+            reported = last_words(Path(folder, f"{failed}.err").read_text())
+            return reported or f"rank {failed}: exit code {ranks[failed].returncode}"
+        reported: list[dict[str, float]] = [
             json.loads(Path(folder, f"{rank}.out").read_text().splitlines()[-1])
             for rank in range(size)
         ]
-        return {name: max(each[name] for each in told) for name in told[0]}
+        return {name: max(each[name] for each in reported) for name in reported[0]}
 
 
 def last_words(text: str) -> str:

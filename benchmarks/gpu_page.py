@@ -93,11 +93,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def ask_for_facts(deadline: float) -> dict[str, str]:
     """By name."""
     try:
-        told = subprocess.run(
+        reported = subprocess.run(
             [sys.executable, "-c", ASK], capture_output=True, text=True, cwd=ROOT,
             timeout=min(60.0, left_s(deadline)), check=True,
         )  # fmt: skip
-        found: dict[str, str] = json.loads(told.stdout.splitlines()[-1])
+        found: dict[str, str] = json.loads(reported.stdout.splitlines()[-1])
     except (subprocess.SubprocessError, ValueError, IndexError) as error:
         return {"device": f"unknown ({type(error).__name__})"}
     return found
@@ -179,7 +179,7 @@ def row(size: int, mib: int, way: str, line: gpu.Line, copy_rate: float) -> str:
 
 def tell_promises(found: Sequence[tuple[str, gpu.Line]]) -> None:
     """How IPC on one GPU stands to what is promised."""
-    told = {
+    reported = {
         f"{LEAST_MOVED:.0%} of the copy bandwidth": [
             (name, f"{line.moved:.0%}", line.moved >= LEAST_MOVED)
             for name, line in found
@@ -191,7 +191,7 @@ def tell_promises(found: Sequence[tuple[str, gpu.Line]]) -> None:
             if line.faster is not None
         ],
     }
-    for what, each in told.items():
+    for what, each in reported.items():
         missed = [f"{name}: {value}" for name, value, is_met in each if not is_met]
         print(
             f"- {what}, over IPC on one GPU: {len(each) - len(missed)} of {len(each)} met", end=""

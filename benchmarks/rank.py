@@ -36,11 +36,11 @@ def main(text: str) -> None:
             before = resource.getrusage(resource.RUSAGE_SELF)
             times = measure(library, Case(kind, nbytes), limits)
             after = resource.getrusage(resource.RUSAGE_SELF)
-            # Where each rank sat at the end of the case: the place of a rank holds its CPU number.
-            seats = [-1.0] * library.world_size
-            seats[library.rank] = current_cpu()
+            # Where each rank ran at the end of the case: the place of a rank holds its CPU number.
+            places = [-1.0] * library.world_size
+            places[library.rank] = current_cpu()
             switches = after.ru_nivcsw - before.ru_nivcsw
-            *cpus, most_switches = library.maxima([*seats, switches])
+            *cpus, most_switches = library.maxima([*places, switches])
             line = {
                 "kind": kind,
                 "nbytes": nbytes,

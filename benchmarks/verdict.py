@@ -88,10 +88,10 @@ def measure(case: str, ranks: int) -> float:
         try:
             if case == "stuck rank":
                 run.read(lambda line: line.startswith("distdbg: "))
-                told, _ = run.lines[-1]
+                reported, _ = run.lines[-1]
                 pid = next(int(line.split()[1]) for _, line in run.lines if line.startswith("pid "))
                 os.kill(pid, signal.SIGCONT)
-                return told - max(run.times("blocked"))
+                return reported - max(run.times("blocked"))
             run.read()
         finally:
             run.end()

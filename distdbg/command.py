@@ -6,10 +6,12 @@ import errno
 import gc
 import io
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import current_thread, main_thread
 from typing import Final
 
 from distdbg.errors import DistError, InternalError, UsageError, format_error
@@ -47,6 +49,11 @@ def _run(command: Callable[[], int]) -> int:
     except BrokenPipeError:
         return 0  # the reader of a pipe has seen enough
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            print_error(
+                format_error(UsageError(f"{str(error.filename)[:40]}...: {error.strerror}"))
+            )
+            return UsageError.exit_code
         if error.errno not in _FULL or error.filename is not None:
             return _bug()
         print_error(format_error(UsageError(f"the output cannot be written: {error.strerror}")))
@@ -81,6 +88,23 @@ def _let_go() -> None:
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, stream.fileno())
                 os.close(nowhere)
+
+
+@contextmanager
+def ended_by_interrupts() -> Iterator[None]:
+    """Ctrl-C ends the process at once in here, while modules are imported: there is nothing to clean up yet.
+
+    An exception would come out of some library's own import, as an ImportError perhaps.
+    """
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is not signal.default_int_handler or current_thread() is not main_thread():
+        yield  # whoever has another handler wants it
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 def spare_last_collection() -> None:

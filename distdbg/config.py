@@ -18,6 +18,9 @@ from distdbg.errors import ConfigError
 Value = str | int | float | bool | None
 ValueKind = Literal["str", "int", "float", "bool"]
 
+#: A hundred years: a time that is longer counts as this, which fits every clock and type.
+LONGEST_S = 3.2e9
+
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
 
@@ -292,7 +295,7 @@ VARIABLES: tuple[Variable, ...] = (
         "DISTDBG_SLOT_NBYTES",
         "int",
         None,
-        "Bytes of shared memory for each half of a rank's slot; read by rank 0 of each group.",
+        "Bytes of shared memory for each half of a rank's slot, at most 1 GiB; read by rank 0 of each group.",
     ),
     Variable(
         "DISTDBG_SOCKET_IFNAME",
@@ -337,7 +340,8 @@ VARIABLES: tuple[Variable, ...] = (
         "DISTDBG_TIMEOUT_S",
         "float",
         1800.0,
-        "Seconds an op or the creation of a group may take when no timeout is passed.",
+        "Seconds an op or the creation of a group may take when no timeout is passed; more than a hundred "
+        "years count as that.",
         aliases=("DISTDBG_TIMEOUT",),
     ),
     Variable(
@@ -469,18 +473,16 @@ def _parse(variable: Variable, name: str, text: str) -> Value:
         if lowered in _FALSE:
             return False
         raise _bad(name, text, "1 or 0")
+    if variable.kind == "str":
+        return text
     try:
-        if variable.kind == "int":
-            return int(text)
-        if variable.kind == "float":
-            number = float(text)
-            if math.isfinite(number) and number >= 0:
-                return number
-            raise ValueError(text)
+        number = int(text) if variable.kind == "int" else float(text)
     except ValueError:
-        least = " of at least 0" if variable.kind == "float" else ""
-        raise _bad(name, text, f"a number{least}") from None
-    return text
+        number = -1
+    if not 0 <= number < math.inf:
+        whole = "whole " if variable.kind == "int" else ""
+        raise _bad(name, text, f"a {whole}number of at least 0")
+    return min(number, LONGEST_S) if isinstance(number, float) else number
 
 
 def _bad(name: str, text: str, expected: str) -> ConfigError:

@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self, TypedDict, Unpack
 
-#: Chains may be made by hand, and be circles.
+#: Chains may be made by hand, and be cycles.
 _MOST_CAUSES: Final = 32
 
 
@@ -330,7 +330,9 @@ class LinkCorruptedError(DistNetworkError):
 class RankLeft(MismatchError, PeerLost):
     """A rank returned, raised or destroyed the group while others waited for it in an op.
 
-    `peer` is that rank, `how` what it did. A rank that was killed is a PeerLost and no RankLeft.
+    `peer` is that rank, `how` what it did: 'left (returned, exit code 0)', 'left (destroyed the group at
+    train.py:88)', without a line where no line of the program did. A rank that was killed is a PeerLost and
+    no RankLeft.
     """
 
     exit_code = 3

@@ -24,7 +24,7 @@ class Subject:
     level: str | None = None
 
     @property
-    def seat(self) -> tuple[str, Env]:
+    def processes(self) -> tuple[str, Env]:
         """Subjects with an equal one are measured in the same processes."""
         return (self.library, self.env)
 

@@ -1,6 +1,6 @@
 """The turns: within each, every case is measured on every subject, one after the other.
 
-    round   fresh processes, all seats of a contest side by side; those not asked wait in a read
+    round   fresh processes for all subjects of a contest, side by side; those not asked wait in a read
     turn    case by case, subject by subject, some bursts each
     burst   barrier, then iterations back to back; it counts as long as its slowest rank
 
@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.cases import Case
 from benchmarks.launch import free_port
 from benchmarks.overhead.contests import INIT, Contest, Subject
-from benchmarks.overhead.seat import Seat, SeatError
+from benchmarks.overhead.rank_processes import RankProcesses, RankProcessesError
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +51,19 @@ def run_contest(
         say(f"{contest.name}, {contest.world_size} ranks: round {number} of {effort.rounds}")
         try:
             _run_round(contest, effort, samples)
-        except SeatError as error:
+        except RankProcessesError as error:
             return samples, str(error)
     return samples, None
 
 
 def _run_round(contest: Contest, effort: Effort, samples: Samples) -> None:
     with contextlib.ExitStack() as stack:
-        seats = {
-            key: stack.enter_context(Seat(*key, contest.world_size))
-            for key in dict.fromkeys(subject.seat for subject in contest.subjects)
+        running = {
+            key: stack.enter_context(RankProcesses(*key, contest.world_size))
+            for key in dict.fromkeys(subject.processes for subject in contest.subjects)
         }
         iterations = {
-            (case, subject): _calibrate(seats[subject.seat], case, subject, effort.burst_s)
+            (case, subject): _calibrate(running[subject.processes], case, subject, effort.burst_s)
             for case in contest.cases
             for subject in contest.subjects
         }
@@ -75,7 +75,7 @@ def _run_round(contest: Contest, effort: Effort, samples: Samples) -> None:
                         continue
                     order = _order(case, subject, iterations[case, subject], effort.bursts)
                     times = samples.times_s.setdefault((case, subject.name), [])
-                    times += seats[subject.seat].ask(order)
+                    times += running[subject.processes].ask(order)
 
 
 def _order(case: Case, subject: Subject, iterations: int, bursts: int) -> dict[str, Any]:
@@ -90,11 +90,11 @@ def _order(case: Case, subject: Subject, iterations: int, bursts: int) -> dict[s
     }
 
 
-def _calibrate(seat: Seat, case: Case, subject: Subject, burst_s: float) -> int:
+def _calibrate(ranks: RankProcesses, case: Case, subject: Subject, burst_s: float) -> int:
     """How many ops fill a burst; doubled, so that the first, slow ones do not decide."""
     iterations = 1
     while True:
-        [per_op_s] = seat.ask(_order(case, subject, iterations, 1))
+        [per_op_s] = ranks.ask(_order(case, subject, iterations, 1))
         if case == INIT or per_op_s * iterations >= burst_s / 2 or iterations >= 1 << 16:
             return max(1, round(burst_s / per_op_s))
         iterations *= 2

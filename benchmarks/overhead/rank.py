@@ -1,7 +1,7 @@
 """The program of every rank: `python -m benchmarks.overhead.rank LIBRARY RANK WORLD_SIZE PORT`.
 
 It reads one JSON order per line from stdin and answers each with one line on its own stdout; what
-the library prints goes to stderr. While other seats are measured it waits in that read.
+the library prints goes to stderr. While other ranks are measured it waits in that read.
 """
 
 from __future__ import annotations

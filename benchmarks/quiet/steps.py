@@ -40,7 +40,7 @@ class Walk:
     evaluation: ProcessGroup | None = None
 
     def make_groups(self) -> None:
-        """World, pairs in a circle, those of even rank, a half; one for evaluation."""
+        """World, pairs in a ring, those of even rank, a half; one for evaluation."""
         world = dist.group.WORLD
         self.teams = [Team(tuple(range(self.size)), world)]
         parts = [{at, (at + 1) % self.size} for at in range(self.size)]

@@ -96,13 +96,13 @@ class Breakpoints:
 
         def then(done: Future[Any]) -> None:
             outcomes: list[LetGo] = done.result()
-            told = [one.rank for one in outcomes if not one.why_not]
-            untold = [
+            reported = [one.rank for one in outcomes if not one.why_not]
+            unreported = [
                 {"rank": one.rank, "why": one.why_not}
                 for one in outcomes
                 if one.why_not and (one.is_stopped or one.rank in wanted)
             ]
-            answer = {"ranks": sorted([*told, *elsewhere]), "failed": failed + untold}
+            answer = {"ranks": sorted([*reported, *elsewhere]), "failed": failed + unreported}
             client.send(protocol.answer(request.id, answer))
 
         self._agent.run_in_thread(lambda: continue_ranks(folder, sorted(here)), then)

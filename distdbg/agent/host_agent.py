@@ -167,7 +167,10 @@ class HostAgent:
         self._is_leaving = True
 
     def close(self) -> None:
-        self.watch.finish(time.monotonic_ns())
+        try:
+            self.watch.finish(time.monotonic_ns())
+        except Exception:  # noqa: BLE001  # its sockets and files go all the same
+            _log.exception("the job is not diagnosed at its end")
         if self._over_ns is not None:
             for path in self.roster.folder.glob(sockets.debugger_socket("*")):
                 sockets.is_served(path)  # removes what a killed rank has left
@@ -280,7 +283,7 @@ class HostAgent:
                     self.host,
                     attempt=order.number,
                     pids=order.pids,
-                    is_told=True,
+                    is_reported=True,
                     watch=self._watch,
                     unwatch=self._unwatch,
                 )
@@ -291,7 +294,7 @@ class HostAgent:
                 if self.exporting is not None:
                     self.exporting.begin_anew()
             case ReportedEnd(end):
-                self.roster.on_told(end)
+                self.roster.on_reported_end(end)
 
     # ------------------------------------------------------------------------------- what happens
 

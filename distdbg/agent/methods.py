@@ -63,7 +63,7 @@ class Methods:
     def __init__(self, agent: AgentWithMetrics) -> None:
         self._agent = agent
         self._subscriptions: list[_Subscription] = []
-        self._told_ns = 0
+        self._reported_ns = 0
         self.findings = Findings()
         self._races = Races(agent, self.findings)
         self.pipes = ClientPipes(agent)
@@ -128,9 +128,9 @@ class Methods:
         self._races.tick(now_ns)
         self.pipes.tick(now_ns)
         self._board.tick(now_ns)
-        if not self._subscriptions or now_ns - self._told_ns < _EVENT_NS:
+        if not self._subscriptions or now_ns - self._reported_ns < _EVENT_NS:
             return
-        self._told_ns = now_ns
+        self._reported_ns = now_ns
         rows = self._rows()
         for subscription in list(self._subscriptions):
             event = self._news(subscription, rows)

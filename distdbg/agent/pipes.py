@@ -19,6 +19,7 @@ from distdbg.client import protocol
 from distdbg.client.protocol import Request
 from distdbg.control import sockets
 from distdbg.errors import DistNetworkError, UsageError, format_ranks
+from distdbg.follow.processes import stopped_process
 from distdbg.hosts.pipe_ends import PipeAnswer, PipedClient, PipeMail
 from distdbg.hosts.pipes import NoWay, PipeKey, PipeTarget
 
@@ -60,7 +61,9 @@ class ClientPipes:
             )
         if self._proxied.are_full:
             raise UsageError(f"{MAX_PAIRS} debuggers are already open through this agent")
-        sock = _connect(rank, roster.folder / sockets.debugger_socket(rank))
+        sock = _connect(
+            rank, roster.folder / sockets.debugger_socket(rank), roster.watched_ranks[rank].pid
+        )
         client.send(protocol.answer(request.id, {}))
         given = self._agent.server.release(client)
         if given is None:  # it went while it was answered
@@ -147,7 +150,7 @@ class ClientPipes:
         return target.rank is None and target.host == self._agent.host
 
 
-def _connect(rank: int, path: Path) -> socket.socket:
+def _connect(rank: int, path: Path, pid: int) -> socket.socket:
     try:
         sock = sockets.connect(path, 0.0)  # on a Unix socket that is at once, or not at all
     except OSError as error:
@@ -157,6 +160,8 @@ def _connect(rank: int, path: Path) -> socket.socket:
             ) from None
         if error.errno not in (errno.ENOENT, errno.ECONNREFUSED):
             raise UsageError(f"rank {rank} cannot be reached: {error.strerror}") from None
+        if why := stopped_process(rank, pid):
+            raise UsageError(why) from None
         raise UsageError(
             f"rank {rank} is not in a debugger and cannot be stopped from outside",
             hint="a rank can be debugged while it is at a breakpoint (dist.breakpoint(), distdbg break), "

@@ -20,6 +20,7 @@ from typing import Any
 from distdbg.check.short_batch import is_short_batch, other_array_hint, size_hint
 from distdbg.check.show import (
     SUMS_HINT,
+    TWO_CALLS_HINT,
     called,
     differing_aspects,
     show_block,
@@ -376,6 +377,8 @@ def _hint(
         if "dtype" in differing and "shape" in differing:
             return other_array_hint(where)
         return size_hint(where, is_short_batch=is_short)
+    if {"dtype", "op"} <= set(differing):
+        return TWO_CALLS_HINT
     if "dtype" in differing:
         return f"see where the arrays{where} get their dtype: all ranks need the same"
     if "op" in differing:

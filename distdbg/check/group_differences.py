@@ -64,9 +64,9 @@ def explain_groups(all_words: Sequence[Words], this_rank: int) -> MismatchError:
     )
 
 
-def explain_circle(circle: Sequence[Words]) -> MismatchError:
+def explain_cycle(cycle: Sequence[Words]) -> MismatchError:
     """Ranks wait for each other, each in a group of its own."""
-    ordered = sorted(circle, key=lambda words: words["rank"])
+    ordered = sorted(cycle, key=lambda words: words["rank"])
     ranks = [words["rank"] for words in ordered]
     texts = [f"rank {words['rank']} makes {show_group(words['ranks'])}" for words in ordered[:4]]
     return MismatchError(

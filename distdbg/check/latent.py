@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from distdbg.native import Recorder
 from distdbg.ops.sites import UNKNOWN, shorten, skipped_folders
-from distdbg.record.entries import SOURCE_DROPPED
+from distdbg.record.known_marks import SOURCE_DROPPED
 from distdbg.record.writing import write_finding
 
 #: More lines than a program has; what comes after them is neither counted nor told.
@@ -137,7 +137,7 @@ class LatentErrors:
         #: Whether the level is DETAIL.
         self.is_on = False
         self._recorder = recorder
-        self._told: dict[tuple[str, str, str], LatentFinding] = {}
+        self._reported: dict[tuple[str, str, str], LatentFinding] = {}
         #: How often each was written into the record.
         self._written: dict[tuple[str, str, str], int] = {}
         #: Lines that receive from any rank, which were looked at.
@@ -149,13 +149,13 @@ class LatentErrors:
         if self._pid != os.getpid():
             return  # a fork has copies of all, which its parent waits for
         key = (fact.type, fact.kind, str(fact.place))
-        before = self._told.get(key)
+        before = self._reported.get(key)
         if before is not None:
-            self._told[key] = replace(before, times=max(before.times + 1, fact.times))
+            self._reported[key] = replace(before, times=max(before.times + 1, fact.times))
             return
-        if len(self._told) >= _MAX_LINES:
+        if len(self._reported) >= _MAX_LINES:
             return
-        self._told[key] = fact
+        self._reported[key] = fact
         self._write(key, fact)
         self._warn(fact)
 
@@ -177,7 +177,7 @@ class LatentErrors:
     def close(self) -> None:
         """Write how often each happened; nothing is told from here on."""
         self.is_on = False
-        for key, fact in self._told.items():
+        for key, fact in self._reported.items():
             if fact.times > self._written[key]:
                 self._write(key, fact)
         self._recorder = None
@@ -211,9 +211,10 @@ class LatentErrors:
 
 def _details(fact: LatentFinding, rank: int) -> list[str]:
     """'rank 0 started it at train.py:88 (step)'."""
-    told = [(fact.begun, fact.place), *fact.others]
-    sites = [UNKNOWN if place is None else str(place) for _, place in told]
+    reported = [(fact.begun, fact.place), *fact.others]
+    sites = [UNKNOWN if place is None else str(place) for _, place in reported]
     short = shorten(sites)
     return [
-        f"rank {rank} {text} at {short[site]}" for (text, _), site in zip(told, sites, strict=True)
+        f"rank {rank} {text} at {short[site]}"
+        for (text, _), site in zip(reported, sites, strict=True)
     ]

@@ -38,7 +38,11 @@ _SUMS = {
     "as gloo": "sums in gloo's order",
     "as gloo, block as one": "sums of the whole block in gloo's order",
 }
-#: What to do where they differ.
+#: Where dtype and reduce op differ it is no one call with another argument.
+TWO_CALLS_HINT = (
+    "these are two different calls: see which call one side made, or left out, before this one"
+)
+#: What to do where the orders of addition differ.
 SUMS_HINT = "use one function of one library on all ranks, and DISTDBG_TORCH_SUMS alike on all"
 _HEAD = 8
 _LONGEST_CONTENT = 60

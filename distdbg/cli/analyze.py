@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from distdbg.cli.chosen_run import find_run
 from distdbg.errors import RecordError, UsageError
@@ -216,6 +217,7 @@ def _own_folder() -> str:
 
 
 def _write_html(jobs: Sequence[AnalyzedJob], path: Path, *, is_forced: bool) -> None:
+    from distdbg.export.output import SHARED, write_file
     from distdbg.render.html import to_html
 
     paths = [path]
@@ -223,28 +225,14 @@ def _write_html(jobs: Sequence[AnalyzedJob], path: Path, *, is_forced: bool) -> 
         more = range(2, len(jobs) + 1)
         paths += [path.with_name(f"{path.stem}-{number}{path.suffix}") for number in more]
     for job, place in zip(jobs, paths, strict=True):
-        _write(place, to_html(*job.last, folder=_own_folder()), is_forced=is_forced)
+        page = to_html(*job.last, folder=_own_folder()).encode()
+        _check_place(place)
+        write_file(place, partial(_put, page), force=is_forced, flag="--html ", mode=SHARED)
         sys.stderr.write(f"Wrote {place}\n")
 
 
-def _write(path: Path, text: str, *, is_forced: bool) -> None:
-    """Whole or not at all: a full disk leaves what was there before."""
-    _check_place(path)
-    if path.is_file() and not is_forced:
-        raise UsageError(f"--html {path} already exists", hint="--force replaces it")
-    if path.exists() and not path.is_file():  # a pipe, /dev/stdout
-        try:
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise _cannot_write(path, error) from None
-        return
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        os.replace(beside, path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise _cannot_write(path, error) from None
+def _put(page: bytes, output: BinaryIO) -> None:
+    output.write(page)
 
 
 def _check_place(path: Path) -> None:
@@ -253,7 +241,3 @@ def _check_place(path: Path) -> None:
         raise UsageError(f"--html {path}: is a folder", hint="give the name of a file")
     if not path.parent.is_dir():
         raise UsageError(f"--html {path}: there is no folder {path.parent}")
-
-
-def _cannot_write(path: Path, error: OSError) -> UsageError:
-    return UsageError(f"--html {path}: cannot be written: {error.strerror}")

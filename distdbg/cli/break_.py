@@ -174,14 +174,14 @@ def _alone(live: LiveRun, rule: str | None, chosen: argparse.Namespace) -> Plain
         ranks = _ranks_of(chosen.go_on)
         wanted = {row["rank"] for row in stopped} if ranks is None else set(ranks)
         reached = ranks_with_sockets(live.folder) if ranks is None else set()
-        told = [
+        reported = [
             one
             for one in continue_ranks(live.folder, sorted(wanted | reached))
             if one.is_stopped or one.rank in wanted
         ]
         done = {
-            "continued": [one.rank for one in told if not one.why_not],
-            "failed": [{"rank": o.rank, "why": o.why_not} for o in told if o.why_not],
+            "continued": [one.rank for one in reported if not one.why_not],
+            "failed": [{"rank": o.rank, "why": o.why_not} for o in reported if o.why_not],
         }
         stopped = [row for row in stopped if row["rank"] not in done["continued"]]
     return {**done, **breakpoints_to_plain(rules, stopped)}

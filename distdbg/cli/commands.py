@@ -45,7 +45,7 @@ COMMANDS: tuple[CliCommand, ...] = (
     CliCommand("diff", "what got slower between two runs, and what order changed",
         "RUN_A RUN_B [--threshold SHARE] [--json]"),
     CliCommand("plan", "how an op would be carried out on ranks of several hosts, and how long it would take",
-        "KIND --ranks N [--hosts H] [--size SIZE] [--algo NAME] [--svg FILE] [--json]"),
+        "KIND --ranks N [--hosts H] [--size SIZE] [--algo NAME] [--svg FILE] [--force] [--json]"),
     CliCommand("tune", "how data moves between the ranks of this host, as measured on it",
         "[--show | --redo] [--json]"),
     CliCommand("export", "a run in other tools' formats: Perfetto, Chrome, torch, OTLP, tables",

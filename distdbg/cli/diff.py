@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Final
 
 from distdbg.cli.chosen_run import find_run, load_chosen
+from distdbg.count_argument import count
 from distdbg.diagnose.diff import Change, Difference, Times, compare
 from distdbg.diagnose.op_fields import SessionView
 from distdbg.diagnose.wording import say_ranks
@@ -34,7 +35,9 @@ def main(argv: Sequence[str]) -> int:
         "--threshold", type=_share, default=0.2, metavar="SHARE",
         help="by how much a median has to move: 20%% or 0.2 (the default)",
     )  # fmt: skip
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="rows of each part (20)")
+    parser.add_argument(
+        "--limit", type=count, default=20, metavar="N", help="rows of each part (20)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
     chosen = parser.parse_args(argv)
     views = [SessionView(load_chosen([find_run(text)])) for text in (chosen.before, chosen.after)]

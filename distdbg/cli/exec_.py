@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     if len(chosen.words) > 2:
         raise UsageError("distdbg exec takes an expression, and a run before it", hint="quote it")
     if not 0 < chosen.timeout <= 3600:
-        raise UsageError("--timeout is from 0 to 3600 seconds")
+        raise UsageError("--timeout is more than 0 and at most 3600 seconds")
     run, expression = split_words(chosen.words, _is_run)
     with find_debuggers(run) as debuggers:
         ranks = debuggers.ranks() if chosen.all else _read(chosen.rank)

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from distdbg.cli.chosen_run import find_run
 from distdbg.errors import ConfigError, RecordError, UsageError
@@ -69,6 +69,7 @@ def _write(folders: Sequence[Path], name: str) -> int:
     from distdbg.export.exporter.runs import Runs
     from distdbg.export.metrics.text import to_text
     from distdbg.export.outlets.targets import Neighbours
+    from distdbg.export.output import SHARED, write_file
 
     neighbours = Neighbours()
     if not folders:
@@ -85,14 +86,12 @@ def _write(folders: Sequence[Path], name: str) -> int:
     if name == "-":
         sys.stdout.write(text.decode())
         return 0
-    path = Path(name)
-    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        draft.write_bytes(text)
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+
+    def write(output: BinaryIO) -> None:
+        output.write(text)
+
+    # Whoever collects it may be another user.
+    write_file(Path(name), write, force=True, flag="--once ", mode=SHARED)
     return 0
 
 

@@ -11,7 +11,7 @@ from importlib import import_module
 
 from distdbg import __version__
 from distdbg.cli.commands import COMMANDS
-from distdbg.command import run_command, spare_last_collection
+from distdbg.command import ended_by_interrupts, run_command, spare_last_collection
 from distdbg.errors import UsageError
 
 _MODULES = {command.name: command.module for command in COMMANDS}
@@ -60,5 +60,7 @@ def _dispatch(argv: list[str]) -> int:
             f"distdbg: unknown command {name!r}",
             hint=f"did you mean {near[0]}?" if near else f"there are {', '.join(_MODULES)}",
         )
-    code: int = import_module(_MODULES[name]).main(rest)
+    with ended_by_interrupts():
+        module = import_module(_MODULES[name])
+    code: int = module.main(rest)
     return code

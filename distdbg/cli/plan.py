@@ -8,10 +8,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 from distdbg.cli.table import print_table
 from distdbg.config import read_setting
+from distdbg.count_argument import positive_count
 from distdbg.errors import UsageError
+from distdbg.export.output import SHARED, write_file
 from distdbg.ops.call import Kind
 from distdbg.record.text import format_nbytes
 from distdbg.runtime.backends.shared_memory import slot_nbytes_for
@@ -47,8 +50,12 @@ def main(argv: Sequence[str]) -> int:
     )
     kinds = [kind.label for kind in (*NAMES, Kind.BARRIER)]
     parser.add_argument("kind", metavar="KIND", choices=kinds, help=", ".join(kinds))
-    parser.add_argument("--ranks", type=_count, required=True, metavar="N", help="of the group")
-    parser.add_argument("--hosts", type=_count, default=1, metavar="H", help="that they are on (1)")
+    parser.add_argument(
+        "--ranks", type=positive_count, required=True, metavar="N", help="of the group"
+    )
+    parser.add_argument(
+        "--hosts", type=positive_count, default=1, metavar="H", help="that they are on (1)"
+    )
     parser.add_argument(
         "--size",
         type=_size,
@@ -67,17 +74,27 @@ def main(argv: Sequence[str]) -> int:
         "--gbit", type=_positive, metavar="G", help="Gb/s of each host's network card (10)"
     )
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the messages over time")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it already exists")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
     chosen = parser.parse_args(argv)
     question = _question(chosen)
     rows = compare(question)
+    if chosen.svg is not None:  # first: where that fails nothing is printed
+        picture = _draw(question, rows).encode()
+        write_file(
+            chosen.svg, lambda to: _put(to, picture), force=chosen.force, flag="--svg ", mode=SHARED
+        )
     if chosen.json:
         sys.stdout.write(json.dumps(_to_plain(question, rows), indent=1) + "\n")
     else:
         _print(question, rows)
     if chosen.svg is not None:
-        _draw(question, rows, chosen.svg)
+        sys.stderr.write(f"Wrote {chosen.svg}\n")
     return 0
+
+
+def _put(output: BinaryIO, picture: bytes) -> None:
+    output.write(picture)
 
 
 def _question(chosen: argparse.Namespace) -> ComparedProblem:
@@ -144,11 +161,12 @@ def _title(question: ComparedProblem, algorithm: str) -> str:
     layout = question.topology.layout
     size = "" if question.kind is Kind.BARRIER else f" of {format_nbytes(question.nbytes)}"
     hosts = len(layout.hosts)
-    where = f"{layout.size:,} ranks on {hosts:,} host{'s' * (hosts > 1)}"
+    ranks = f"{layout.size:,} rank{'s' * (layout.size > 1)}"
+    where = f"{ranks} on {hosts:,} host{'s' * (hosts > 1)}"
     return f"{question.kind.label}{size}, {where}: {algorithm}"
 
 
-def _draw(question: ComparedProblem, rows: Sequence[AlgorithmTiming], file: Path) -> None:
+def _draw(question: ComparedProblem, rows: Sequence[AlgorithmTiming]) -> str:
     [chosen] = [row.algorithm for row in rows if row.is_chosen]
     hosts = question.topology.layout.hosts
     if len(hosts) < 2:
@@ -156,8 +174,7 @@ def _draw(question: ComparedProblem, rows: Sequence[AlgorithmTiming], file: Path
     if is_too_much(question, chosen):
         raise UsageError(f"--svg: the plans of {question.size:,} ranks are too long to be drawn")
     timing = time_of(question, keep_passages=True)
-    file.write_text(draw_passages(timing, hosts, _title(question, chosen)))
-    sys.stderr.write(f"wrote {file}\n")
+    return draw_passages(timing, hosts, _title(question, chosen))
 
 
 def _to_plain(question: ComparedProblem, rows: Sequence[AlgorithmTiming]) -> dict[str, object]:
@@ -196,13 +213,6 @@ def _seconds(value: float) -> str:
     if value < 1e-3:
         return f"{value * 1e6:.1f} us"
     return f"{value * 1e3:.2f} ms" if value < 1 else f"{value:.2f} s"
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
 
 
 def _positive(text: str) -> float:

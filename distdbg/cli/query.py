@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 from distdbg.cli.chosen_run import find_run, load_chosen
 from distdbg.cli.table import print_table
+from distdbg.count_argument import count
 from distdbg.diagnose.op_fields import FIELDS, FieldUnit, SessionView, Value
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.query import names_in, parse, select
@@ -56,9 +57,9 @@ def main(argv: Sequence[str]) -> int:
     )  # fmt: skip
     parser.add_argument("--by", metavar="KEYS", help="sum up: kind,group,size and others")
     parser.add_argument("--format", choices=("table", "csv", "json"), default="table")
-    parser.add_argument("--limit", type=_count, metavar="N", help="this many rows (table: 50)")
+    parser.add_argument("--limit", type=count, metavar="N", help="this many rows (table: 50)")
     parser.add_argument("--sort", metavar="COLUMN", help="by this column; -COLUMN: largest first")
-    parser.add_argument("--attempt", type=_count, metavar="N", help="which start of the run")
+    parser.add_argument("--attempt", type=count, metavar="N", help="which start of the run")
     chosen = parser.parse_args(_guard(argv))
     # An empty word is an expression that says nothing: a variable of a shell that is not set.
     paths, expression = _split([word for word in chosen.words if word])
@@ -108,7 +109,7 @@ def _split(words: Sequence[str]) -> tuple[list[Path], str]:
 def _is_run_behind(word: str, last: str) -> bool:
     """Whether the last word is a run that stands behind the expression: as part of it, it would be wrong."""
     goes_on = re.search(r"[=<>~(,!]$", word) or word.lower() in ("and", "or", "not", "in")
-    is_run = ("/" in last and Path(last).exists()) or any(run.name == last for run in list_runs())
+    is_run = ("/" in last and _exists(last)) or any(run.name == last for run in list_runs())
     return not goes_on and is_run
 
 
@@ -142,7 +143,14 @@ _KNOWN: Final[Mapping[str, Callable[[Session], set[str]]]] = {
 
 def _is_expression(word: str) -> bool:
     looks_so = word in FIELDS or re.search(r"[=<>~()\s]", word) is not None
-    return looks_so and not Path(word).exists()
+    return looks_so and not _exists(word)
+
+
+def _exists(word: str) -> bool:
+    try:
+        return Path(word).exists()
+    except OSError:  # longer than a path may be
+        return False
 
 
 # ---------------------------------------------------------------------------------------- the rows
@@ -262,10 +270,3 @@ PRINTERS: Final[dict[str, Callable[[str, Sequence[str], Sequence[Row]], None]]] 
     "csv": _print_csv,
     "json": _print_json,
 }
-
-
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 0:
-        raise argparse.ArgumentTypeError("must not be negative")
-    return count

@@ -17,8 +17,9 @@ from distdbg.control import sockets
 from distdbg.debugger.client import DebugClient
 from distdbg.debugger.desk import not_debuggable
 from distdbg.errors import DistError, DistNetworkError, UsageError
+from distdbg.follow.processes import stopped_process
 from distdbg.record.ends import read_ends
-from distdbg.record.folders import attempts, is_live, record_name
+from distdbg.record.folders import attempts, is_live, pid_of, record_name
 from distdbg.record.host import host_name
 from distdbg.record.rank_list import ranks_of_world
 from distdbg.record.run_summary import world_size_of
@@ -121,7 +122,8 @@ class RankDebuggers:
         assert self.folder is not None  # the caller has looked
         record = self.folder / record_name(rank)
         if is_live(record):
-            raise UsageError(not_debuggable(rank))
+            why = "" if (pid := pid_of(record)) is None else stopped_process(rank, pid)
+            raise UsageError(why or not_debuggable(rank))
         if record.exists():
             how = self.how_it_ended(rank) or "has ended"
             raise UsageError(f"rank {rank} of run {self.name} {how}")

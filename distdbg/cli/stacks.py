@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
         except ValueError as error:
             raise UsageError(f"--rank {chosen.rank!r}: {error}", hint="write 0-3,7") from None
     if not 0 < chosen.timeout <= 60:
-        raise UsageError("--timeout is from 0 to 60 seconds")
+        raise UsageError("--timeout is more than 0 and at most 60 seconds")
     stacks: list[MergedStack] = []
     found: dict[str, Any] = {"how": {}, "failed": []}
     silent = []

@@ -12,6 +12,7 @@ from dataclasses import asdict
 
 from distdbg import config
 from distdbg.cli.table import print_table
+from distdbg.command import ended_by_interrupts
 from distdbg.errors import ConfigError
 from distdbg.ops.call import Kind
 from distdbg.record.text import format_nbytes
@@ -62,7 +63,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _measure() -> KeptProfile:
-    from distdbg.runtime.tuning.tuner import tune  # loads native code, which --show does not need
+    with ended_by_interrupts():  # loads native code, which --show does not need
+        from distdbg.runtime.tuning.tuner import tune
 
     for left in reversed(range(_TRIES)):
         kept = tune(budget_s=_BUDGET_S, only_if_calm=left > 0)

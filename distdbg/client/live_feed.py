@@ -146,7 +146,7 @@ class LiveFeed:
 
     def op(self, key: OpKey) -> OpDetail | None:
         snapshot = self._state.snapshot
-        told: list[tuple[Mapping[str, Any], int]] = []
+        reported: list[tuple[Mapping[str, Any], int]] = []
         group, seq = key.group, key.seq
         hosts = self._hosts(snapshot)
         if key.number:
@@ -156,15 +156,15 @@ class LiveFeed:
             if not found:
                 return None
             ((_, answer),) = found
-            told.append((answer, self._asking.shift_of(host)))
+            reported.append((answer, self._asking.shift_of(host)))
             group, seq = str(answer["group"]), int(answer["seq"])
             mine = [one for one in answer["arrivals"] if one.get("rank") == key.rank]
             if mine and (mine[0].get("is_message") or mine[0].get("kind") in _ASIDES):
                 hosts = []
             hosts = [one for one in hosts if one != host]
         found = self._ask_hosts(hosts, "op", group=group, seq=seq)
-        told += [(answer, self._asking.shift_of(host)) for host, answer in found]
-        return _read(lambda: op_detail(told))
+        reported += [(answer, self._asking.shift_of(host)) for host, answer in found]
+        return _read(lambda: op_detail(reported))
 
     def rank(self, rank: int) -> RankDetail | None:
         row = self._state.snapshot.ranks.get(rank)

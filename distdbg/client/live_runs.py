@@ -131,7 +131,7 @@ def rows_without_agent(live: LiveRun) -> list[dict[str, Any]]:
         return []
     from distdbg.follow.roster import Roster  # slow to load, for who needs it not
 
-    roster = Roster(live.folder, live.host, is_told=True)
+    roster = Roster(live.folder, live.host, is_reported=True)
     try:
         roster.tick(time.monotonic_ns())
         time.sleep(_BETWEEN_LOOKS_S)

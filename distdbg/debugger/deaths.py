@@ -22,7 +22,7 @@ class Deaths:
         """`rank`: this one."""
         self._rank = rank
         self._folder = folder
-        self._told: set[tuple[int, int]] = set()
+        self._reported: set[tuple[int, int]] = set()
         self._next_s = 0.0
 
     def show(self, desk: PromptInput, notify: Callable[[str], None]) -> None:
@@ -45,8 +45,8 @@ class Deaths:
         for end in ends:
             if end.rank == self._rank or not end.is_failure or end.was_asked:
                 continue
-            if (end.rank, end.pid) not in self._told:
-                self._told.add((end.rank, end.pid))
+            if (end.rank, end.pid) not in self._reported:
+                self._reported.add((end.rank, end.pid))
                 age = age_text((wall_ns - end.wall_ns) / 1e9)
                 lines.append(
                     f"*** rank {end.rank} {printable(end.how)} {age}; no other rank is "

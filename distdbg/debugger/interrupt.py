@@ -138,14 +138,14 @@ class RankInterrupter:
     def _run(self) -> None:
         pause_s = _FIRST_PAUSE_S
         began = time.monotonic()
-        told = 0
+        reported = 0
         while not self._is_over.is_set():
             self._again()
             self._is_over.wait(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
             waited_s = time.monotonic() - began
-            if waited_s >= _PATIENCE_S * (2**told) and not self._is_over.is_set():
-                told += 1
+            if waited_s >= _PATIENCE_S * (2**reported) and not self._is_over.is_set():
+                reported += 1
                 self._write(
                     f"rank {self._rank} has not stopped for {duration_text(waited_s)}: {self._where()}; "
                     "still trying\n"

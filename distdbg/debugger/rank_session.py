@@ -144,7 +144,7 @@ class DebugSession:
         *,
         frame: FrameType,
         error: BaseException | None = None,
-        told: BaseException | None = None,
+        reported: BaseException | None = None,
         limit_s: float,
         is_breakpoint: bool = True,
     ) -> StopOutcome:
@@ -160,8 +160,8 @@ class DebugSession:
                 return StopOutcome.CONTINUED
         self._prepare(frame)
         self._is_over = False
-        if told is not None:
-            self._first_words += f"{format_error(told)}\n"
+        if reported is not None:
+            self._first_words += f"{format_error(reported)}\n"
         trace = None if error is None else error.__traceback__
         outcome = StopOutcome.EXPIRED
         is_traced = False

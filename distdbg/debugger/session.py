@@ -35,16 +35,18 @@ def stop_here(
     JobAborted when somebody ends the job meanwhile. Without a limit it is an hour, but where nobody can type
     the rank says so and continues at once.
     """
-    told = error if frame is not None else None
+    reported = error if frame is not None else None
     if frame is None:
         frame = user_frame(sys._getframe(1))
-    raised = error if told is None else None
+    raised = error if reported is None else None
     if limit_s is None:
         if nobody_types():
             say_passed(rank_of(current()), why, site_of(frame))
             return StopOutcome.UNREACHABLE
         limit_s = LIMIT_S
-    return session_of(current()).stop(why, frame=frame, error=raised, told=told, limit_s=limit_s)
+    return session_of(current()).stop(
+        why, frame=frame, error=raised, reported=reported, limit_s=limit_s
+    )
 
 
 def session_of(world: World) -> DebugSession:

@@ -1,7 +1,7 @@
 """Finds where the calls of two ranks on a group diverge, when one of them made fewer. Pure.
 
     parting = find_parting(session, matched.of(group), group, rank, other, skipped=1)
-    parting.seq          the first call that can be told apart; 0: all that both records have are alike
+    parting.seq          the first call that can be distinguished; 0: all that both records have are alike
     parting.sign         by what: LINE, CALL, MARK, SPANS, GROUPS, MESSAGES, TIME
 
 A rank that skips one of many equal calls keeps pairing with the others, as their ops fit its own; the missing
@@ -69,7 +69,7 @@ class FirstDifference:
     last: int
     """The calls that both records have."""
     seq: int = 0
-    """The first that can be told apart; 0: none can."""
+    """The first that can be distinguished; 0: none can."""
     sign: CallSign | None = None
     skipped: int = 0
     """So many of the other's calls `rank` did not make there; 0: from there on they only differ."""

@@ -9,7 +9,8 @@ rank's own error comes first:
     SUSPECT       it timed out, or lost a connection to an unknown peer
     MISMATCHED    it ended with an error that all members of a group have: a mismatch, a NaN, replicas
                   that differ
-    INTERRUPTED   by SIGINT, SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2, from outside
+    INTERRUPTED   by SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2 from outside, or by SIGINT: from outside or not,
+                  as a KeyboardInterrupt that the program raises ends Python in the same way
     ENDED         terminated by the launcher, because of another rank or because it was asked to stop
     FINE          it returned, left, or exited with code 0
 """
@@ -27,6 +28,7 @@ from distdbg.diagnose.failures import Failure, Failures, last_of
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.wording import say_site, short_site
+from distdbg.record.carried_traceback import words_of_failed
 from distdbg.record.ends import BY_SYS_EXIT, RankEnd
 from distdbg.record.format import Exit
 from distdbg.record.printed_stack import own_frame
@@ -105,7 +107,7 @@ def endings_of(session: Session, failures: Failures) -> dict[int, RankEnding]:
         ending = _of_rank(session, log, last_of(failures, rank))
         if ending is not None:
             found[rank] = ending
-    return _spare_the_first(session, found)
+    return _pass_on(_spare_the_first(session, found))
 
 
 def _of_rank(session: Session, log: RankLog, error: Failure | None) -> RankEnding | None:
@@ -193,6 +195,18 @@ def _spare_the_first(session: Session, endings: dict[int, RankEnding]) -> dict[i
             continue  # it raised what the end of another one gave it
         if first_ns is None or ending.at_ns <= first_ns:
             endings[rank] = replace(ending, part=_part(None, ending.reason, ending.error))
+    return endings
+
+
+def _pass_on(endings: dict[int, RankEnding]) -> dict[int, RankEnding]:
+    """Where a rank has passed its error on to others, which raise it at one time, that rank is the cause."""
+    reasons = {ending.reason for ending in endings.values()} - {""}
+    failed = {words for reason in reasons if (words := words_of_failed(reason)) in reasons}
+    for rank, ending in endings.items():
+        if ending.reason in failed:
+            endings[rank] = replace(ending, part=EndRole.CAUSE)
+        elif words_of_failed(ending.reason) in failed:
+            endings[rank] = replace(ending, part=EndRole.VICTIM)
     return endings
 
 

@@ -80,14 +80,14 @@ def _of_rank(session: Session, rank: int, log: RankLog) -> tuple[Failure, ...]:
     if len(failed) > 2 * _MAX_EACH:
         failed = failed[:_MAX_EACH] + failed[-_MAX_EACH:]
     last_good_ns = _last_good_ns(log, statuses)
-    errors, told = [], set()
+    errors, reported = [], set()
     for at in failed:
         error = _of_op(session, log, at, last_good_ns)
         errors.append(error)
-        told.add((error.type, error.what))
+        reported.add((error.type, error.what))
     for one in log.found:
-        if one.type in ERRORS and (one.type, one.what) not in told:
-            told.add((one.type, one.what))
+        if one.type in ERRORS and (one.type, one.what) not in reported:
+            reported.add((one.type, one.what))
             errors.append(_of_words(session, rank, one, last_good_ns))
     return tuple(sorted(errors, key=lambda error: error.at_ns))
 

@@ -249,7 +249,7 @@ def _core(graph: _Graph[Node], part: set[int]) -> tuple[list[int], bool]:
     if not _is_plain(graph, part) and _has_choice(graph, part):
         part = _shrink(graph, part)
     if _is_plain(graph, part):
-        return _shortest_circle(graph, part), True
+        return _shortest_cycle(graph, part), True
     return sorted(part), False
 
 
@@ -291,7 +291,7 @@ def _shrink(graph: _Graph[Node], part: set[int]) -> set[int]:
     return core
 
 
-def _shortest_circle(graph: _Graph[Node], part: set[int]) -> list[int]:
+def _shortest_cycle(graph: _Graph[Node], part: set[int]) -> list[int]:
     """Search among the waits, which many nodes may share; each node has one wait for all."""
     user = {}
     for i in sorted(part, reverse=True):

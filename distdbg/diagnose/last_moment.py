@@ -80,7 +80,7 @@ def last_moment(session: Session) -> Session:
         words = stop.words
     elif status == Status.TIMEOUT:
         words = "the op timed out"
-    alike = _told_of_one_leaver(session, failures, endings, at_ns)
+    alike = _reported_of_one_leaver(session, failures, endings, at_ns)
     ranks = {
         rank: _as_of(session, log, alike.get(rank, at_ns), status, endings.get(rank))
         for rank, log in session.ranks.items()
@@ -126,7 +126,7 @@ def _cuts(session: Session, failures: Failures) -> Iterable[tuple[int, int]]:
                 yield error.at_ns, status
 
 
-def _told_of_one_leaver(
+def _reported_of_one_leaver(
     session: Session,
     failures: Failures,
     endings: Endings,
@@ -137,13 +137,13 @@ def _told_of_one_leaver(
     Of those that were told of that op later, or of another one that they called later; of those that called
     nothing more and left well.
     """
-    told = [
+    reported = [
         error
         for errors in failures.values()
         for error in errors
         if error.type == "RankLeft" and error.op is not None and not error.went_on
     ]
-    first = next((error for error in told if error.at_ns == at_ns), None)
+    first = next((error for error in reported if error.at_ns == at_ns), None)
     if first is None:
         return {}
     moments = {
@@ -155,9 +155,9 @@ def _told_of_one_leaver(
     }
     place = (first.group, first.seq, first.kind)
     firsts: dict[int, Failure] = {}
-    for error in told:
+    for error in reported:
         firsts.setdefault(error.rank, error)
-    for error in reversed(told):
+    for error in reversed(reported):
         # A message has one other side only.
         is_same_op = first.seq > 0 and (error.group, error.seq, error.kind) == place
         if is_same_op or (firsts[error.rank] is error and _came_later(session, error, at_ns)):
@@ -305,7 +305,8 @@ def _waits(log: RankLog, kept: int, opened: list[int], own_ns: int) -> tuple[Wor
         after = [
             i
             for i in range(at + 1, kept)
-            if ops.thread[i] == thread and not (i in open_now and ops.flags[i] & Flag.ASYNC)
+            if ops.thread[i] == thread
+            and not (ops.flags[i] & Flag.ASYNC and (i in open_now or ops.ended_ns[i] == NEVER))
         ]
         if thread in known or after:
             continue

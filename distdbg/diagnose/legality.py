@@ -62,6 +62,13 @@ def differing(one: Facts, other: Facts) -> list[str]:
     return ["kind"] if "kind" in found else found
 
 
+def like_array_of(kind: str, form: Form) -> Listing[Shape] | None:
+    """The array of a rank where all ranks give one of as many elements; None: another kind, or not known."""
+    if kind not in _ONE_ARRAY or form.is_cut:
+        return None
+    return next((one for one in (form.inputs, form.outputs) if one.items and not one.hash), None)
+
+
 def _elements(kind: str, form: Form) -> int | None:
     if kind in _ONE_ARRAY:
         inputs, outputs = _count(form.inputs), _count(form.outputs)

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OpRef, Ops
 from distdbg.record.ends import RankEnd
-from distdbg.record.entries import KIND_LABELS, ContextEntry, Event, RecordedFrame
+from distdbg.record.entries import KIND_LABELS, ContextEntry, Event
 from distdbg.record.format import Aside, Exit, Flag, Status
 from distdbg.record.forms import Form
 from distdbg.record.join_calls import JoinCall
 from distdbg.record.rank_state import RankState
+from distdbg.record.recorded_frame import RecordedFrame
 
 if TYPE_CHECKING:
     from distdbg.diagnose.finding import Finding
@@ -51,6 +52,8 @@ class GroupProgress:
     ended_seq: int
     closed_ns: int | None = None
     """When this rank destroyed the group."""
+    closed_at: str = ""
+    """Where: 'train.py:88 (main)'; '' where that is not known."""
     broken: str | None = None
 
 
@@ -243,6 +246,8 @@ class Session:
     """0: not known."""
     is_live: bool = False
     """Whether some rank may still go on."""
+    has_begun: bool = True
+    """False where no rank left anything of its init_process_group: a record, read or not, a control page."""
     was_killed: bool = False
     """Whether all its processes are gone and none has left an end: its launcher, and the ranks with it."""
     now_ns: int = NEVER
@@ -282,6 +287,16 @@ class Session:
             log.rank
             for log in logs
             if log.end is not None and not (log.source or len(log.ops) or log.is_joining)
+        )
+
+    def went_well_unused(self) -> bool:
+        """Whether all that is left is that each rank ended with code 0: its program may never have joined."""
+        blind = self.ranks_without_record()
+        return (
+            bool(blind)
+            and len(blind) == len(self.ranks)
+            and not (self.has_begun or self.is_live or self.missing_ranks())
+            and not any(log.end is not None and log.end.is_failure for log in self.ranks.values())
         )
 
     def kind_of(self, op: OpRef) -> str:

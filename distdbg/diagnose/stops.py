@@ -133,8 +133,8 @@ def _by(user: str, ends: list[RankEnding]) -> str:
         return f"{user} (distdbg stop)"
     if any("KeyboardInterrupt" in one.reason for one in ends):
         return "Ctrl-C (SIGINT)"
-    told = {one.end.asked_by for one in ends if one.end is not None} - {None}
-    if len(told) == 1 and (number := told.pop()) is not None:
+    reported = {one.end.asked_by for one in ends if one.end is not None} - {None}
+    if len(reported) == 1 and (number := reported.pop()) is not None:
         return _name(number)  # a program may end by a code of its own
     numbers = [one.end.signal for one in ends if one.end is not None]
     known = [number for number in numbers if number is not None]

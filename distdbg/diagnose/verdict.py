@@ -278,7 +278,7 @@ def _softened(stop: Finding, has_errors: bool) -> list[Finding]:
         return [replace(stop, what=fit(stop.what, "; no rank waited for a late one"))]
     longest = max(waits, key=lambda f: f.numbers.get("waited_s", 0.0))
     state = longest.what.partition("; then ")[0].replace(" waited ", " had waited ", 1)
-    told = replace(
+    reported = replace(
         stop,
         what=fit(f"{stop.what}; {state}"),
         evidence=(*longest.evidence, *stop.evidence),
@@ -289,7 +289,7 @@ def _softened(stop: Finding, has_errors: bool) -> list[Finding]:
         or f"if that was too long, see what {say_ranks(longest.ranks, 3)} did there"
         + (f"; {stop.advice}" if stop.advice else ""),
     )
-    return [told, *(f for f in waits if f is not longest)]
+    return [reported, *(f for f in waits if f is not longest)]
 
 
 def _explains(session: Session, cause: Finding, other: Finding, until_ns: int) -> bool:
@@ -415,18 +415,18 @@ def _root(tops: Sequence[Finding]) -> Finding | None:
 
 def _what_else(session: Session) -> str:
     """Why there is no root cause."""
-    missing_ranks = session.missing_ranks()
     blind = session.ranks_without_record()
-    count = sum(len(log.ops) for log in session.ranks.values())
-    ranks = len(session.ranks)
+    count, ranks = sum(len(log.ops) for log in session.ranks.values()), len(session.ranks)
     said = (
         f"no fault found in {ranks:,} rank{'s' * (ranks != 1)} and {count:,} op{'s' * (count != 1)}"
     )
-    if blind and len(blind) == ranks:
+    if session.went_well_unused():
+        said = f"{say_ranks(blind)} ended with code 0 and left no record: no op is known"
+    elif blind and len(blind) == ranks:
         said = f"no record of {say_ranks(blind)} could be read: only their ends are known"
     elif blind:
         said += f"; no record of {say_ranks(blind)} could be read"
-    if missing_ranks:
+    if missing_ranks := session.missing_ranks():
         said += f"; nothing is known of {say_ranks(missing_ranks)}"
     return said
 

@@ -42,8 +42,8 @@ def read_verdict(document: object) -> Verdict | None:
         _finding(one, _MAX_DEPTH) if isinstance(one, Mapping) else None
         for one in _list(document, "findings")
     ]
-    told = document.get("verdict")
-    head: Document = told if isinstance(told, Mapping) else {}
+    reported = document.get("verdict")
+    head: Document = reported if isinstance(reported, Mapping) else {}
     at = head.get("root")
     return Verdict(
         what=_text(head, "what"),

@@ -10,7 +10,8 @@ from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.errors import format_ranks
 from distdbg.record.durations import duration_text
-from distdbg.record.entries import RecordedFrame
+from distdbg.record.printable import file_name
+from distdbg.record.recorded_frame import RecordedFrame
 
 #: Letters of a first line.
 MAX_LINE: Final = 120
@@ -36,13 +37,13 @@ def say_site(frame: RecordedFrame | None) -> str:
     """'train.py:88 (step)', without the folders; ''."""
     if frame is None:
         return ""
-    return f"{frame.file.replace(chr(92), '/').rpartition('/')[2] or '?'}:{frame.line} ({frame.function})"
+    return f"{file_name(frame.file) or '?'}:{frame.line} ({frame.function})"
 
 
 def short_site(text: str) -> str:
     """Shorten a place that came as text: '/home/me/train.py:88 (step)'."""
     head, space, tail = text.partition(" (")
-    return head.replace("\\", "/").rpartition("/")[2] + space + tail
+    return file_name(head) + space + tail
 
 
 def site_of(session: Session, op: OpRef) -> str:

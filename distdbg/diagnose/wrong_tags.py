@@ -17,8 +17,8 @@ from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.unmatched import UnmatchedPair
 from distdbg.diagnose.wording import site_of
 from distdbg.errors import format_ranks
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Flag
+from distdbg.record.recorded_frame import RecordedFrame
 
 #: So often at least the lines have met as they do: fewer are no rule.
 _MIN_PAIRS = 2

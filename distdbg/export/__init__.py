@@ -3,7 +3,7 @@
 Of a run that is over, or still running:
 
     formats    the table of formats that a run can be written in
-    reading    a run as the formats need it;  window: what a rank did, cut to a time
+    reading    a run as the formats need it;  window: what a rank did, cut to a time;  run_clock: its times
     findings   what the diagnosis says of a start of a job, within bounded memory
     output     files and folders that are there whole or not at all
     otel/      spans, metrics and log records for a collector

@@ -25,12 +25,12 @@ def find_findings(start: RunStart) -> list[Finding]:
     if start.count_at_most() <= MAX_OPS:
         session = start.load()
         return [] if session is None else list(_flat(diagnose(session).findings))
-    told = [finding for folder in start.folders for finding in _kept_findings(folder)]
+    reported = [finding for folder in start.folders for finding in _kept_findings(folder)]
     start.session.lacks.append(
-        f"more than {MAX_OPS:,} ops: findings are those of the agent, {len(told):,}; "
+        f"more than {MAX_OPS:,} ops: findings are those of the agent, {len(reported):,}; "
         "distdbg analyze judges all of it"
     )
-    return told
+    return reported
 
 
 def _flat(findings: Sequence[Finding]) -> Iterator[Finding]:

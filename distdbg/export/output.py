@@ -8,6 +8,7 @@ for a folder, a draft is left, which is named '.' and what it would have been.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -22,34 +23,50 @@ from distdbg.errors import UsageError
 
 #: What messages put before a name.
 _FLAG: Final = "--output "
+_PRIVATE: Final = 0o600
+#: What anybody may read, as far as the umask has it.
+SHARED: Final = 0o666
+_OWN_DESCRIPTOR: Final = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
 
 
 def write_file(
-    path: Path, write: Callable[[BinaryIO], None], *, force: bool = False, flag: str = _FLAG
+    path: Path,
+    write: Callable[[BinaryIO], None],
+    *,
+    force: bool = False,
+    flag: str = _FLAG,
+    mode: int = _PRIVATE,
 ) -> int:
     """Write one file; returns its size. UsageError when it already exists or cannot be written.
 
     `flag` stands before its name in messages: '' where the user did not choose the name.
+    `mode` is that of the file, less what the umask takes. A link stays one: where it leads to is written.
     """
+    own = _own_descriptor(path)
+    if own is not None:
+        with _named(path, flag), os.fdopen(os.dup(own), "wb") as output:
+            write(output)
+            return 0
     with _named(path, flag):
         _refuse(path, flag, force=force)
-        is_stream = path.exists() and not path.is_file()  # a pipe, /dev/stdout
+        is_stream = path.exists() and not path.is_file()  # a pipe, a device
     if is_stream:
         with _named(path, flag), path.open("wb") as output:
             write(output)
             return 0
+    place = Path(os.path.realpath(path))
     draft = ""
     try:
         with _named(path, flag), _ended_by_sigterm():
-            fd, draft = _open_draft(path)
+            fd, draft = _open_draft(place, mode)
             with os.fdopen(fd, "wb") as output:
                 write(output)
                 nbytes = output.tell()
                 output.flush()
-                draft = draft or _give_name(fd, path)
-            if not force and path.exists():  # somebody else was faster
+                draft = draft or _give_name(fd, place)
+            if not force and place.exists():  # somebody else was faster
                 _refuse(path, flag, force=force)
-            os.replace(draft, path)
+            os.replace(draft, place)
     except BaseException:
         if draft:
             with suppress(OSError):
@@ -58,17 +75,26 @@ def write_file(
     return nbytes
 
 
-def _open_draft(path: Path) -> tuple[int, str]:
+def _own_descriptor(path: Path) -> int | None:
+    """Of a name of what is open here: a file behind it is written to where it stands, and never replaced."""
+    found = _OWN_DESCRIPTOR.fullmatch(os.path.abspath(path))
+    if found is None:
+        return None
+    return {"stdout": 1, "stderr": 2}.get(found[1]) or int(found[2])
+
+
+def _open_draft(path: Path, mode: int) -> tuple[int, str]:
     """A file beside `path`, and its name; '' of one that has none, and is gone when nobody has it open."""
     # Its way to a name leads through /proc.
     with suppress(OSError):  # not a file system that can do that; or it says again why not
         if os.path.isdir("/proc/self/fd"):
-            return os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600), ""
-    return tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+            return os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, mode), ""
+    draft = _draft_name(path)
+    return os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode), draft
 
 
 def _give_name(fd: int, path: Path) -> str:
-    draft = str(path.parent / f".{path.name[:100]}.{secrets.token_hex(4)}")
+    draft = _draft_name(path)
     # With a folder it takes the system call that follows what it is given.
     folder = os.open(path.parent, os.O_PATH | os.O_CLOEXEC)
     try:
@@ -76,6 +102,10 @@ def _give_name(fd: int, path: Path) -> str:
     finally:
         os.close(folder)
     return draft
+
+
+def _draft_name(path: Path) -> str:
+    return str(path.parent / f".{path.name[:100]}.{secrets.token_hex(4)}")
 
 
 def write_folder(

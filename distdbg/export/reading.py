@@ -30,6 +30,7 @@ from distdbg.diagnose.load.witnesses import choose_end, read_all_ends
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.errors import RecordError, UsageError, format_ranks
+from distdbg.export.run_clock import bound, is_time
 from distdbg.export.window import cut_to_window
 from distdbg.record.ends import RankEnd
 from distdbg.record.entries import RecordHeader, StateEntry
@@ -117,7 +118,10 @@ class RunStart:
         self._tables = Tables(session)
         self._clocks: dict[int, ClockOffset] = {}
         if files:
-            self._clocks = find_offsets({rank: (f.header, f.state) for rank, f in files.items()})
+            found = find_offsets({rank: (f.header, f.state) for rank, f in files.items()})
+            self._clocks = {
+                rank: replace(one, offset_ns=bound(one.offset_ns)) for rank, one in found.items()
+            }
 
     @property
     def number(self) -> int:
@@ -187,7 +191,7 @@ class RunStart:
         if rank in self._clocks:
             return self._clocks[rank].offset_ns
         end = self._ends[rank][-1]  # it ended before it had a record
-        return end.wall_ns - end.ended_ns
+        return bound(end.wall_ns - end.ended_ns)
 
     def first_ns(self) -> int:
         """When the first of its ranks began, on the run's clock; NEVER."""
@@ -205,7 +209,7 @@ class RunStart:
             times = [
                 end.ended_ns + self.offset_ns(r) for r, ends in self._ends.items() for end in ends
             ]
-        return min(times, default=NEVER)
+        return min(filter(is_time, times), default=NEVER)
 
     def end_ns(self) -> int:
         """The last sign of life of any rank, or when this was asked first, on the run's clock; NEVER."""
@@ -218,12 +222,12 @@ class RunStart:
         for rank, file in (self._files or {}).items():
             if file.is_live and file.header.boot_id == read_boot_id():
                 return time.monotonic_ns() + self.offset_ns(rank)
-            own = max(file.header.monotonic_ns, file.state.heartbeat_ns, file.state.exit_ns)
-            times.append(own + self.offset_ns(rank))
+            own = (file.header.monotonic_ns, file.state.heartbeat_ns, file.state.exit_ns)
+            times += [own_ns + self.offset_ns(rank) for own_ns in own]
         for log in self._held.values():
             latest = max([*log.ops.issued_ns, *log.ops.ended_ns], default=NEVER)
             times.append(latest + log.offset_ns if latest != NEVER else NEVER)
-        return max(times, default=NEVER)
+        return max(filter(is_time, times), default=NEVER)
 
     def window(self) -> tuple[int | None, int | None]:
         """From when to when, on the run's clock, ops are wanted; None: no limit."""

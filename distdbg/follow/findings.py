@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from distdbg.errors import RecordError
 from distdbg.follow.roster import Roster
-from distdbg.record.entries import SOURCE_DROPPED
+from distdbg.record.known_marks import SOURCE_DROPPED
 
 #: More are counted, not kept.
 _MAX: Final = 1000

@@ -72,6 +72,17 @@ _TGKILL = {"x86_64": 234, "aarch64": 131}.get(os.uname().machine, -1)
 _STOPS = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
+def stopped_process(rank: int, pid: int) -> str:
+    """That a signal has stopped the process of a rank, and what lets it go on; '' where none has."""
+    stat = read_stat(pid)
+    if stat is None or stat.state != "T":
+        return ""
+    return (
+        f"the process of rank {rank} is stopped (SIGSTOP or a like signal); "
+        f"kill -CONT {pid} lets it go on"
+    )
+
+
 def has_stopped_itself(pid: int) -> bool:
     """Whether a stopped process is in the call by which it sent itself the signal."""
     number, words = _syscall(pid)

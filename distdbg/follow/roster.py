@@ -67,11 +67,11 @@ class Roster:
         *,
         attempt: int = 0,
         pids: Mapping[int, int] | None = None,
-        is_told: bool = False,
+        is_reported: bool = False,
         watch: Callable[[Life], None] = lambda _: None,
         unwatch: Callable[[Life], None] = lambda _: None,
     ) -> None:
-        """`pids`: the processes that a launcher started; `is_told`: it says how they end.
+        """`pids`: the processes that a launcher started; `is_reported`: it says how they end.
 
         `watch` and `unwatch` are called with each process whose end is to be noticed at once.
         """
@@ -80,12 +80,12 @@ class Roster:
         self.attempt = attempt
         self.watched_ranks: dict[int, WatchedRank] = {}
         self.ends: list[RankEnd] = []
-        self._is_told = is_told
+        self._is_reported = is_reported
         self._watch, self._unwatch = watch, unwatch
         self._tail = RecordTail(folder, host)
         self._boot_id = read_boot_id()
         self._scanned_ns = -_SCAN_NS
-        self._oom = None if is_told else OomWatch()
+        self._oom = None if is_reported else OomWatch()
         self._oom_ns = 0
         self._holding: frozenset[int] = frozenset()
         now_ns = time.monotonic_ns()
@@ -198,10 +198,10 @@ class Roster:
             end = _describe(watched, outcome, now_ns)
             if self._was_for_memory(end, now_ns):
                 end = replace(end, cause="oom")
-            self._end(watched, end, is_final=not self._is_told)
+            self._end(watched, end, is_final=not self._is_reported)
         return watched
 
-    def on_told(self, end: RankEnd) -> WatchedRank | None:
+    def on_reported_end(self, end: RankEnd) -> WatchedRank | None:
         """The launcher says how a rank ended: it knows best."""
         watched = self.watched_ranks.get(end.rank)
         if watched is None or (watched.pid and watched.pid != end.pid):

@@ -12,18 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from distdbg.errors import RecordError
-from distdbg.record.entries import (
-    FindingEntry,
-    Group,
-    OpEntry,
-    ProgressEntry,
-    Pulse,
-    RecordedFrame,
-    WorkWaitEntry,
-)
+from distdbg.record.entries import FindingEntry, Group, OpEntry, ProgressEntry, Pulse, WorkWaitEntry
 from distdbg.record.folders import SUFFIX
 from distdbg.record.format import EventType, Flag, Status
 from distdbg.record.reader import RecordFile
+from distdbg.record.recorded_frame import RecordedFrame
 
 #: How far back the last op is looked for; before it are marks, spans and findings only.
 _MAX_NOTES = 64

@@ -13,10 +13,11 @@ from distdbg.follow.stacks import RankStacks, find_site
 from distdbg.follow.status import RankStatus
 from distdbg.follow.tail import CurrentOps, TailedRecord
 from distdbg.record.ends import RankEnd
-from distdbg.record.entries import OpEntry, Pulse, RecordedFrame
+from distdbg.record.entries import OpEntry, Pulse
 from distdbg.record.join_calls import CALL, JoinCall
 from distdbg.record.rank_list import read_ranks
 from distdbg.record.rank_state import RankState
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.view.short_words import with_comm
 
 #: After which a process without a record is asked about.

@@ -65,11 +65,11 @@ class Accounts:
     """The accounts that one node knows of, and which of them have still to go up."""
 
     is_root: bool = False
-    _told: dict[int, HostAccountState] = field(default_factory=dict)
+    _reported: dict[int, HostAccountState] = field(default_factory=dict)
     _due: dict[int, None] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[HostAccountState]:
-        return iter(self._told.values())
+        return iter(self._reported.values())
 
     @property
     def has_due(self) -> bool:
@@ -85,19 +85,21 @@ class Accounts:
     def forget(self) -> None:
         """Another parent: it has nothing."""
         if not self.is_root:
-            self._due = dict.fromkeys(self._told)
+            self._due = dict.fromkeys(self._reported)
 
     def batch(self, now_ns: int) -> list[Any]:
         """What goes up now."""
         batch: list[Any] = []
         nbytes = 0
         for node in list(self._due):
-            told = self._told[node]
-            nbytes += told.nbytes
+            reported = self._reported[node]
+            nbytes += reported.nbytes
             if batch and nbytes > _MAX_BATCH_NBYTES:
                 break
             del self._due[node]
-            batch.append([node, told.request, max(0, now_ns - told.made_ns), told.account])
+            batch.append(
+                [node, reported.request, max(0, now_ns - reported.made_ns), reported.account]
+            )
         return batch
 
     def take(self, batch: object, now_ns: int) -> bool:
@@ -114,7 +116,7 @@ class Accounts:
                     raise ValueError("not an account")
         return bool(batch)
 
-    def _put(self, told: HostAccountState) -> None:
-        self._told[told.node] = told
+    def _put(self, reported: HostAccountState) -> None:
+        self._reported[reported.node] = reported
         if not self.is_root:
-            self._due[told.node] = None
+            self._due[reported.node] = None

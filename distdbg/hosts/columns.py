@@ -75,14 +75,14 @@ def encode(
     The rows are in the order of their keys; those of `exact` have no time snapped.
     """
     keys = list(rows)
-    told = list(zip(*rows.values(), strict=True))
+    reported = list(zip(*rows.values(), strict=True))
     blank = tuple(BLANK[column] for column in schema)
     olds = list(zip(*(bases.get(key, blank) for key in keys), strict=True))
     texts: dict[str, int] = {}
     columns: list[list[int]] = []
     snapped = False
     for index, column in enumerate(schema):
-        cells, old = told[index], olds[index]
+        cells, old = reported[index], olds[index]
         if cells == old:
             columns.append([])
             if column is RowColumn.NUMBERS:
@@ -102,11 +102,11 @@ def encode(
             codes, times = _encode_times(keys, cells, old, now_ns, exact)
             snapped = snapped or 1 in codes
             columns.append(_pack(codes))
-            told[index] = tuple(times)
+            reported[index] = tuple(times)
         else:
             columns += _encode_numbers(cells, old)
     batch = [_pack_keys(keys), list(texts), columns]
-    return batch, dict(zip(keys, zip(*told, strict=True), strict=True)), snapped
+    return batch, dict(zip(keys, zip(*reported, strict=True), strict=True)), snapped
 
 
 def decode(schema: Schema, batch: object, bases: Mapping[int, Row], now_ns: int) -> dict[int, Row]:
@@ -147,7 +147,7 @@ def decode(schema: Schema, batch: object, bases: Mapping[int, Row], now_ns: int)
     return dict(zip(keys, zip(*cells, strict=True), strict=True))
 
 
-def is_told(schema: Schema, row: Row, base: Row | None, now_ns: int) -> bool:
+def is_reported(schema: Schema, row: Row, base: Row | None, now_ns: int) -> bool:
     """Whether the other end has this row, as well as it can be said."""
     if base is None:
         return False
@@ -172,21 +172,21 @@ def _encode_times(
     now_ns: int,
     exact: Container[int],
 ) -> tuple[list[int], list[int]]:
-    codes, told = [], []
+    codes, reported = [], []
     for key, new, base in zip(keys, cells, old, strict=True):
         if base is not None and abs(new - base) <= UNIT_NS:
             codes.append(0)
-            told.append(base)
+            reported.append(base)
             continue
         age_ns = max(0, now_ns - new)
         if age_ns < SNAP_NS and key not in exact:
             codes.append(1)
-            told.append(now_ns)
+            reported.append(now_ns)
         else:
             units = (age_ns + UNIT_NS // 2) // UNIT_NS
             codes.append(units + 2)
-            told.append(now_ns - units * UNIT_NS)
-    return codes, told
+            reported.append(now_ns - units * UNIT_NS)
+    return codes, reported
 
 
 def _decode_times(values: list[int], old: Sequence[int | None], now_ns: int) -> list[int]:

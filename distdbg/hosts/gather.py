@@ -57,8 +57,8 @@ class Gathering:
 
     def drop_link(self, link: int, now_ns: int) -> None:
         """What only it told of is lost from now on."""
-        told = self.links.pop(link)
-        for node in told.hosts:
+        reported = self.links.pop(link)
+        for node in reported.hosts:
             if self._believed.get(node) == link:
                 self._choose(node, now_ns)
 
@@ -69,25 +69,25 @@ class Gathering:
 
     def take_hosts(self, link: int, hosts: Mapping[int, HostStatusRow], now_ns: int) -> None:
         """Hosts as this link tells of them."""
-        told = self.links[link]
+        reported = self.links[link]
         for node, host in hosts.items():
-            before = told.hosts.get(node)
-            told.hosts[node] = host
+            before = reported.hosts.get(node)
+            reported.hosts[node] = host
             if (
                 before is None
                 or before.epoch != host.epoch
                 or (before.is_lost and not host.is_lost)
             ):
                 self._claims += 1
-                told.claimed[node] = self._claims
+                reported.claimed[node] = self._claims
             self._choose(node, now_ns)
 
     def take_ranks(self, link: int, ranks: Mapping[int, RankStatusRow]) -> None:
         """Ranks as this link tells of them."""
-        told = self.links[link]
-        for rank in ranks.keys() - told.ranks.keys():
-            told.ranks_of.setdefault(ranks[rank].node, set()).add(rank)
-        told.ranks.update(ranks)
+        reported = self.links[link]
+        for rank in ranks.keys() - reported.ranks.keys():
+            reported.ranks_of.setdefault(ranks[rank].node, set()).add(rank)
+        reported.ranks.update(ranks)
         believed = {
             node
             for node in {row.node for row in ranks.values()}
@@ -113,9 +113,14 @@ class Gathering:
         """Choose the link whose rows of this host count from now on."""
         believed = self._believed.get(node)
         telling = [
-            (not told.hosts[node].is_lost, told.hosts[node].epoch, told.claimed.get(node, 0), link)
-            for link, told in self.links.items()
-            if node in told.hosts
+            (
+                not reported.hosts[node].is_lost,
+                reported.hosts[node].epoch,
+                reported.claimed.get(node, 0),
+                link,
+            )
+            for link, reported in self.links.items()
+            if node in reported.hosts
         ]
         if telling:
             best = max(telling)[3]
@@ -132,9 +137,9 @@ class Gathering:
             self._believed.pop(node, None)
         elif best != believed:
             self._believed[node] = best
-            told = self.links[best]
-            ranks = told.ranks_of.get(node, ())
-            self.take_ranks(best, {rank: told.ranks[rank] for rank in sorted(ranks)})
+            reported = self.links[best]
+            ranks = reported.ranks_of.get(node, ())
+            self.take_ranks(best, {rank: reported.ranks[rank] for rank in sorted(ranks)})
         if host != old:
             self.hosts[node] = host
             if not self._is_root:

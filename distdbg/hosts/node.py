@@ -161,15 +161,15 @@ class Node:
             raise BadMessage(str(error)) from error
 
     def _receive_from_child(self, link: int, words: dict[str, Any], now_ns: int) -> None:
-        told = self.rows.links[link]
+        reported = self.rows.links[link]
         for what, value in words.items():
             if what == "hosts":
-                hosts = read_rows(HOST_SCHEMA, HostStatusRow, value, told.hosts, now_ns)
+                hosts = read_rows(HOST_SCHEMA, HostStatusRow, value, reported.hosts, now_ns)
                 before = self.rows.version
                 self.rows.take_hosts(link, hosts, now_ns)
                 self.touched += self.rows.version != before
             elif what == "ranks":
-                ranks = read_rows(RANK_SCHEMA, RankStatusRow, value, told.ranks, now_ns)
+                ranks = read_rows(RANK_SCHEMA, RankStatusRow, value, reported.ranks, now_ns)
                 self.rows.take_ranks(link, ranks)
             elif what == "accounts":
                 self.touched += self.accounts.take(value, now_ns)
@@ -230,13 +230,15 @@ class Node:
         self._hear_request(self.account_request.next(ranks))
         return self.account_request.number
 
-    def told_accounts(self) -> list[HostAccountState]:
+    def received_accounts(self) -> list[HostAccountState]:
         """The accounts of the other hosts that are in touch."""
         hosts = self.rows.hosts
         return [
-            told
-            for told in self.accounts
-            if told.node != self.node and told.node in hosts and not hosts[told.node].is_lost
+            reported
+            for reported in self.accounts
+            if reported.node != self.node
+            and reported.node in hosts
+            and not hosts[reported.node].is_lost
         ]
 
     def order(self, do: Do, words: dict[str, Any], now_ns: int) -> str:

@@ -65,14 +65,14 @@ class Tree:
         self.node = Node(node_rank, host, salt=secrets.token_hex(4))
         self._touched = 0
         self._pipe_mail: list[PipeMail] = []  # from the tree's thread; append and pop are atomic
-        self._told = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._reported = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._loop: Loop | None = None
         if nodes > 1:
             try:
                 opener = store_opener(store_url, token)
                 self._loop = Loop(self, token, f"{run}/{round_number}", fan_in, nodes)
             except BaseException:
-                os.close(self._told)
+                os.close(self._reported)
                 raise
             self._loop.start(
                 opener,
@@ -91,7 +91,7 @@ class Tree:
 
     def fileno(self) -> int:
         """Readable when orders have come, or hosts came or went; `orders` makes it quiet again."""
-        return self._told
+        return self._reported
 
     def report(self, rows: Sequence[RankStatus], now_ns: int | None = None) -> None:
         """The ranks of this host as they are now; what has not changed costs nothing."""
@@ -119,7 +119,7 @@ class Tree:
     def accounts(self) -> list[HostAccountState]:
         """At the root: what the other hosts that are in touch have told last."""
         with self.lock:
-            return self.node.told_accounts()
+            return self.node.received_accounts()
 
     def send_order(self, do: Do, words: dict[str, Any] | None = None) -> str:
         """Order it of all hosts, this one included; the ticket for `acknowledged`.
@@ -134,7 +134,7 @@ class Tree:
     def orders(self) -> list[Order]:
         """What is to be done on this host now, in this order."""
         with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._told)
+            os.eventfd_read(self._reported)
         with self.lock:
             return self.node.orders()
 
@@ -197,7 +197,7 @@ class Tree:
     def post(self, mail: PipeMail) -> None:
         """For the tree's thread: tell the agent's loop."""
         self._pipe_mail.append(mail)
-        os.eventfd_write(self._told, 1)
+        os.eventfd_write(self._reported, 1)
 
     def view(self) -> JobView:
         """At the root, all of the job; elsewhere, what is below."""
@@ -231,9 +231,9 @@ class Tree:
         for mail in self.pipe_mail():
             if isinstance(mail, PipedClient):
                 mail.socket.close()
-        if self._told >= 0:
-            os.close(self._told)
-            self._told = -1
+        if self._reported >= 0:
+            os.close(self._reported)
+            self._reported = -1
 
     def _wake(self) -> None:
         if self._loop is not None:
@@ -244,4 +244,4 @@ class Tree:
         """For the tree's thread, with the lock held or not: wake the agent's loop when it has to look."""
         if self.node.touched != self._touched:
             self._touched = self.node.touched
-            os.eventfd_write(self._told, 1)
+            os.eventfd_write(self._reported, 1)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
-from distdbg.hosts.columns import Row, Schema, encode, is_told
+from distdbg.hosts.columns import Row, Schema, encode, is_reported
 
 _S: Final = 1_000_000_000
 MIN_PERIOD_NS: Final = 50_000_000
@@ -45,7 +45,7 @@ class Updates:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._told: dict[int, Row] = {}
+        self._reported: dict[int, Row] = {}
         self._news: dict[int, None] = {}
         self._changes: dict[int, None] = {}  # in the order in which they began to wait
         self._slight: dict[int, None] = {}
@@ -61,7 +61,7 @@ class Updates:
 
     def forget(self, keys: Mapping[int, Row]) -> None:
         """Another parent: it has nothing."""
-        self._told.clear()
+        self._reported.clear()
         self._news.clear()
         self._slight.clear()
         self._changes = dict.fromkeys(keys)
@@ -102,12 +102,14 @@ class Updates:
             self._changes.pop(key, None)
             self._slight.pop(key, None)
             row = rows.get(key)
-            if row is not None and not is_told(self._schema, row, self._told.get(key), now_ns):
+            if row is not None and not is_reported(
+                self._schema, row, self._reported.get(key), now_ns
+            ):
                 chosen[key] = row
         if not chosen:
             return None
-        batch, told, snapped = encode(self._schema, chosen, self._told, now_ns, exact=exact)
-        self._told.update(told)
+        batch, reported, snapped = encode(self._schema, chosen, self._reported, now_ns, exact=exact)
+        self._reported.update(reported)
         if snapped:  # the exact times follow, of those that have not moved on by then
             self._slight.update(dict.fromkeys(chosen))
         return batch

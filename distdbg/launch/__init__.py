@@ -41,6 +41,7 @@ Why a job ended
     hints            what to do about a root cause, in one line
     report           what a launcher says of one attempt;  report_details: below its first lines;
                      report_layout: how it looks
+    by_verdict       an agent's verdict when the job is over: what the records show of it, who failed by it
     cause            why an attempt failed, in three lines, and what all attempts that failed have in common
     final_report     what a launcher says of attempts that have failed
 

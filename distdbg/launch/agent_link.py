@@ -58,7 +58,7 @@ class AgentLink:
         path = [str(Path(__file__).parents[2]), *filter(None, [environ.get("PYTHONPATH")])]
         environ = {**environ, "PYTHONPATH": os.pathsep.join(path)}
         argv = [sys.executable, "-P", "-m", "distdbg.agent", "--folder", str(folder)]
-        argv += ["--run", run, "--host", host, "--orders", *extra]
+        argv += [f"--run={run}", f"--host={host}", "--orders", *extra]  # both may begin with a dash
         self.log = folder / f"agent-{host}.log"
         try:
             log = os.open(

@@ -111,14 +111,14 @@ class LaunchAttempt:
         signum: int,
         timeout_s: float,
         is_hurried: Callable[[], bool],
-        told_by: int | None = None,
+        stopped_by: int | None = None,
     ) -> None:
         """End what runs: `signum` to whole process groups, after `timeout_s` SIGKILL.
 
-        `is_hurried` is asked now and then; True ends the waiting. `told_by` is the signal by which the
+        `is_hurried` is asked now and then; True ends the waiting. `stopped_by` is the signal by which the
         launcher was told to.
         """
-        asked = AskedToEnd(time.monotonic_ns(), told_by)
+        asked = AskedToEnd(time.monotonic_ns(), stopped_by)
         for rank in self.running:
             self._asked.setdefault(rank, asked)
         self._signal(signum)

@@ -161,13 +161,13 @@ def _of_finding(finding: Finding, stacks: Sequence[_Stack]) -> Diagnosis:
 def _evidence(finding: Finding) -> Iterator[str]:
     # Where all ranks of a cycle wait at one line, the first line has the whole of it.
     is_whole = Trait.ONE_PLACE in finding.traits
-    told: list[str] = []
+    reported: list[str] = []
     for one in finding.evidence:
         is_one_wait = one.kind == FactKind.WAIT and len(one.all_ranks) == 1
         # The place of a fact may stand in another line that has it as well.
-        if not (is_whole and is_one_wait) and not any(s.startswith(one.text) for s in told):
-            told.append(one.text)
-    yield from told
+        if not (is_whole and is_one_wait) and not any(s.startswith(one.text) for s in reported):
+            reported.append(one.text)
+    yield from reported
 
 
 def _say_ranks(ranks: Sequence[int]) -> str:
@@ -176,13 +176,13 @@ def _say_ranks(ranks: Sequence[int]) -> str:
 
 def _source_lines(stacks: Sequence[_Stack]) -> Iterator[str]:
     """The first lines of each stack that is told, and more of the first stacks where there is room."""
-    told = [[*lines] for lines in _lines_of_stacks(stacks)]
-    shown = [0] * len(told)
+    reported = [[*lines] for lines in _lines_of_stacks(stacks)]
+    shown = [0] * len(reported)
     for least in (_MIN_LINES, _MAX_LINES):
-        for at, lines in enumerate(told):
+        for at, lines in enumerate(reported):
             room = _MAX_LINES - sum(shown) + shown[at]
             shown[at] = max(shown[at], min(len(lines), least, room))
-    for count, lines in zip(shown, told, strict=True):
+    for count, lines in zip(shown, reported, strict=True):
         yield from lines[:count]
 
 
@@ -196,9 +196,11 @@ def _lines_of_stacks(stacks: Sequence[_Stack]) -> Iterator[list[str]]:
             site = os.path.basename(frame.site)
             # The callers of the function say what a rank waits for, and why it came there.
             near = 2 if stack.role == StackRole.HANGS else 1
-            is_told = frame.notes or not at
-            is_told = is_told or (at <= near and (stack.is_cause or (at == 1 and not has_cause)))
-            if site in seen or not frame.text or not is_told:
+            is_reported = frame.notes or not at
+            is_reported = is_reported or (
+                at <= near and (stack.is_cause or (at == 1 and not has_cause))
+            )
+            if site in seen or not frame.text or not is_reported:
                 continue
             seen.add(site)
             who = _say_ranks(stack.ranks)

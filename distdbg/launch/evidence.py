@@ -13,12 +13,12 @@ from typing import Final
 
 from distdbg.launch.record_facts import RecordFacts
 from distdbg.record.ends import RankEnd
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.error_file import ErrorFacts, read_error_file
 from distdbg.record.folders import record_name
 from distdbg.record.format import Exit
 from distdbg.record.printed_stack import read_stack
-from distdbg.record.regular_file import open_regular
+from distdbg.record.recorded_frame import RecordedFrame
+from distdbg.record.regular_file import open_regular, read_some
 from distdbg.record.stack_file import read_crash
 
 _STDERR_NBYTES: Final = 4096
@@ -122,7 +122,10 @@ def gather(
 def _gather_one(
     end: RankEnd, folder: Path, error_path: Path | None, stderr_path: Path | None
 ) -> LostRankEvidence:
+    record = _read_record(folder / record_name(end.rank), end)
     error = read_error_file(error_path) if error_path is not None else None
+    if error is not None and _is_handled(error, end, record):
+        error = None
     tail = _tail(stderr_path) if stderr_path is not None and end.is_failure else ()
     crashed = end.cause == "signal" and not end.was_asked
     printed = (read_crash(folder, end.rank) or "\n".join(tail)) if crashed else ""
@@ -130,11 +133,24 @@ def _gather_one(
         end=end,
         error=error if end.is_failure else None,
         error_file=str(error_path) if error is not None else "",
-        record=_read_record(folder / record_name(end.rank), end),
+        record=record,
         stderr_file=str(stderr_path) if tail else "",
         stderr_tail=tail,
         crash=read_stack(printed) if printed else (),
     )
+
+
+def _is_handled(error: ErrorFacts, end: RankEnd, record: RecordFacts | None) -> bool:
+    """Whether it is the error of a child process, and the rank itself ended in another way.
+
+    A shell that waits for the program of the rank ends in its place: that has no record, and no such child.
+    """
+    if error.pid in (None, end.pid) or error.code is not None:
+        return False
+    if not error.is_of_child and record is None:
+        return False
+    has_own_end = record is not None and (bool(record.exit_call) or record.how is Exit.RAISED)
+    return end.exit_code != 1 or has_own_end
 
 
 def _read_record(path: Path, end: RankEnd) -> RecordFacts | None:
@@ -154,7 +170,7 @@ def _tail(path: Path) -> tuple[str, ...]:
         with open_regular(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _STDERR_NBYTES))
-            text = file.read(_STDERR_NBYTES).decode(errors="replace")
+            text = read_some(file, _STDERR_NBYTES).decode(errors="replace")
     except OSError:
         return ()
     return tuple(line.rstrip() for line in text.splitlines() if line.strip())[-_STDERR_LINES:]

@@ -62,19 +62,19 @@ class ExportOptions:
 
     def environment(self) -> dict[str, str]:
         """What says the same to an agent."""
-        told: dict[str, str] = {}
+        reported: dict[str, str] = {}
         if self.listen is not None:
             host, port = self.listen
-            told[_METRICS] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            reported[_METRICS] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         if self.folder is not None:
-            told[_FILE] = str(self.folder)
+            reported[_FILE] = str(self.folder)
         if self.push is not None:
-            told[_PUSH] = self.push
+            reported[_PUSH] = self.push
         if self.token_file is not None:
-            told[_TOKEN_FILE] = str(self.token_file)
+            reported[_TOKEN_FILE] = str(self.token_file)
         if self.signals:
-            told[_OTLP] = ",".join(signal for signal in SIGNALS if signal in self.signals)
-        return told
+            reported[_OTLP] = ",".join(signal for signal in SIGNALS if signal in self.signals)
+        return reported
 
 
 def read_exports(

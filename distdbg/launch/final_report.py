@@ -14,7 +14,7 @@ from distdbg.control.words import AbortWords
 from distdbg.diagnose.headline import FAILED
 from distdbg.launch.cause import Cause, say_attempts
 from distdbg.launch.ddp_errors import is_ddp_error
-from distdbg.launch.diagnosis import DEADLOCK, Diagnosis, diagnose_run
+from distdbg.launch.diagnosis import DEADLOCK, MISSING_RANK, Diagnosis, diagnose_run
 from distdbg.launch.first_failure import hosts_of_others
 from distdbg.launch.hints import share_of
 from distdbg.launch.last_seen import gave_up_ns, read_last_seen
@@ -153,7 +153,7 @@ class FinalReport:
         is_deadlock = verdict is not None and verdict.type == DEADLOCK
         is_mismatch = found is not None and found.first[0].error_type in ERRORS_OF_KINDS.values()
         is_of_ddp = found is not None and is_ddp_error(found.first[0].reason)
-        is_told = is_of_ddp or (
+        is_reported = is_of_ddp or (
             found is not None and found.role in (LossRole.LEAVER, LossRole.SUSPECT, LossRole.VICTIM)
         )
         # Where it came last says what grew.
@@ -168,7 +168,10 @@ class FinalReport:
         left = found.first[0].record if found is not None else None
         is_latent = left is not None and left.has_latent_errors
         is_of_source = is_signal or is_file or is_latent
-        is_known = is_deadlock or is_mismatch or is_told or is_large or is_of_source
+        # An agent has found a rank missing whose exit code nobody knew then.
+        is_left = verdict is not None and verdict.type == MISSING_RANK
+        is_died = is_left and found is not None and found.role is LossRole.CAUSE
+        is_known = is_deadlock or is_died or is_mismatch or is_reported or is_large or is_of_source
         if len(running.round.nodes) > 1 or not (is_known or was_waiting):
             return None
         return diagnose_run(

@@ -326,7 +326,7 @@ class LaunchedJob:
 
     # -------------------------------------------------------------------------------------- ending
 
-    def _stop(self, running: Running, signum: int, told_by: int | None = None) -> None:
+    def _stop(self, running: Running, signum: int, stopped_by: int | None = None) -> None:
         """End the ranks of a start and whatever they have started, and show their last lines."""
         if self._console is not None:
             self._console.end(
@@ -337,7 +337,7 @@ class LaunchedJob:
             signum,
             self._options.shutdown_timeout_s,
             is_hurried=lambda: self._signals.last_ns > since_ns,
-            told_by=told_by,
+            stopped_by=stopped_by,
         )
         self._warden.sweep(keep=[AGENT])
         self._here.drain()
@@ -355,8 +355,8 @@ class LaunchedJob:
             running.notes.write(LauncherNote(kind="leaving", what=decision.reason))
         received = self._signals.received
         doing = what_ranks_do(running.folder, running.attempt.pids) if received else None
-        told_by = received[0] if received else None
-        self._stop(running, told_by or signal.SIGTERM, told_by)
+        stopped_by = received[0] if received else None
+        self._stop(running, stopped_by or signal.SIGTERM, stopped_by)
         if decision.action is LauncherAction.END_WELL:
             rendezvous.close(decision.reason, is_well=True)
             self._final_report.succeeded(self._restarts)
@@ -373,7 +373,7 @@ class LaunchedJob:
                 code,
                 doing,
             ),
-            interrupted=told_by,
+            interrupted=stopped_by,
         )
         return self._final_report.report(outcome)
 

@@ -55,7 +55,7 @@ def shown_of_late(diagnosis: Diagnosis | None, found: RootCause) -> Diagnosis | 
     return diagnosis if found.named.issuperset(diagnosis.ranks) else None
 
 
-def facts_of_late(diagnosis: Diagnosis, told: str) -> Iterator[str]:
+def facts_of_late(diagnosis: Diagnosis, reported: str) -> Iterator[str]:
     """'rank 3: one call that does not return (sre_ucs1_match)', where the lines above do not say it.
 
     Before it messages that may be meant for each other: then nobody waits for the right rank.
@@ -63,14 +63,14 @@ def facts_of_late(diagnosis: Diagnosis, told: str) -> Iterator[str]:
     yield from (fact.text for fact in diagnosis.facts if fact.kind == FactKind.UNMATCHED)
     for fact in diagnosis.facts:
         is_about_them = fact.kind == FactKind.REASON and set(fact.all_ranks) <= set(diagnosis.ranks)
-        if is_about_them and fact.detail not in told:
+        if is_about_them and fact.detail not in reported:
             yield fact.text
 
 
-def facts_of_interrupted(diagnosis: Diagnosis, told: str) -> Iterator[str]:
+def facts_of_interrupted(diagnosis: Diagnosis, reported: str) -> Iterator[str]:
     """What the records show of waits that a signal ended, beyond who waited for whom."""
     if headline.of_kind(diagnosis.kind, diagnosis.what) in (headline.HUNG, headline.STOPPED):
-        yield from facts_of_late(diagnosis, told)
+        yield from facts_of_late(diagnosis, reported)
     else:
         yield diagnosis.what
 
@@ -108,14 +108,14 @@ def join_words(folder: Path, pids: Mapping[int, int]) -> tuple[str, str]:
     now_ns = time.monotonic_ns()
     known = read_join_calls(folder).values()
     calls = {call.rank: call for call in sorted(known, key=lambda call: call.since_ns)}
-    told = say_join_wait(
+    reported = say_join_wait(
         {rank: call for rank, call in calls.items() if rank in pids and call.is_waiting},
         {end.rank: end.how for end in read_ends(folder) if pids.get(end.rank) == end.pid},
         dict.fromkeys(pids, "") | {r: one.text for r, one in read_last_seen(folder, pids).items()},
         now_ns,
     )
     note_ended(folder, now_ns)
-    return told
+    return reported
 
 
 def is_of_joining(diagnosis: Diagnosis) -> bool:

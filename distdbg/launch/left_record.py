@@ -15,7 +15,7 @@ from distdbg.launch.record_facts import RecordFacts
 from distdbg.record.ends import RankEnd
 from distdbg.record.entries import FindingEntry, MarkEntry
 from distdbg.record.format import Exit
-from distdbg.record.known_marks import EXIT_CALL, LATENT, NOT_REDUCED, THREAD_ERROR
+from distdbg.record.known_marks import EXIT_CALL, LATENT, NOT_REDUCED, SYS_EXIT, THREAD_ERROR
 from distdbg.record.rank_words import Clock, describe, read_boot_id
 from distdbg.record.reader import RecordFile
 
@@ -78,8 +78,8 @@ def _has_latent_errors(record: RecordFile) -> bool:
     return False
 
 
-def _last_note(record: RecordFile, kind: str) -> tuple[str, list[str]]:
-    """What the rank wrote of such a kind last, and the lines that go with it."""
+def _last_note(record: RecordFile, kind: str) -> tuple[str, list[str], str]:
+    """What the rank wrote of such a kind last, the lines that go with it, and how."""
     last = record.state().last_number
     for number in range(last, max(0, last - _MAX_NOTES), -1):
         event = record.event(number)
@@ -87,23 +87,27 @@ def _last_note(record: RecordFile, kind: str) -> tuple[str, list[str]]:
         if words.get("type") == kind:
             details = words.get("details")
             sites = [str(one) for one in details] if isinstance(details, list) else []
-            return str(words.get("what")), [os.path.basename(one) for one in sites]
-    return "", []
+            names = [os.path.basename(one) for one in sites]
+            return str(words.get("what")), names, str(words.get("how") or "")
+    return "", [], ""
 
 
 def thread_error(record: RecordFile) -> str:
     """What a thread raised that has ended by an exception, and where; '' without one."""
-    what, sites = _last_note(record, THREAD_ERROR)
+    what, sites, _ = _last_note(record, THREAD_ERROR)
     return f"{what} at {sites[0]}" if sites else what
 
 
 def _exit_call(record: RecordFile) -> tuple[str, str]:
     """What the program said of its own end, and where."""
-    what, sites = _last_note(record, EXIT_CALL)
+    what, sites, how = _last_note(record, EXIT_CALL)
+    if what.startswith(SYS_EXIT) and record.state().exit is None:
+        return "", ""  # caught: something else ended the rank
     if not sites:
         return what, ""
+    how = f" {how}" if how else ""
     meanwhile = [f"; the main thread was at {one}" for one in sites[1:2] if one]
-    return f"{what} at {sites[0]}{''.join(meanwhile)}", sites[0].partition(" ")[0]
+    return f"{what} at {sites[0]}{how}{''.join(meanwhile)}", sites[0].partition(" ")[0]
 
 
 def _words(text: str | None) -> dict[str, object]:

@@ -20,6 +20,7 @@ from distdbg.control.words import AGENT, AbortWords
 from distdbg.diagnose import headline
 from distdbg.diagnose.traits import Trait
 from distdbg.errors import format_ranks
+from distdbg.launch.by_verdict import better_than, has_died, has_failed, was_aborted
 from distdbg.launch.cause import Cause, make_cause, say_attempts
 from distdbg.launch.ddp_errors import ddp_error, end_facts, shown_of_ddp
 from distdbg.launch.diagnosis import DEAD_RANK, DEADLOCK, MISSING_RANK, Diagnosis
@@ -167,8 +168,8 @@ def _lines(outcome: JobOutcome, found: RootCause | None, word: str) -> tuple[lis
             lines += outcome.doing
         if outcome.diagnosis is not None:
             lines += facts_of_interrupted(outcome.diagnosis, "\n".join(lines))
-            is_told = outcome.hang or Trait.HOLDS_ALWAYS in outcome.diagnosis.traits
-            hint = outcome.diagnosis.advice if is_told else ""
+            is_reported = outcome.hang or Trait.HOLDS_ALWAYS in outcome.diagnosis.traits
+            hint = outcome.diagnosis.advice if is_reported else ""
     elif _has_verdict(outcome, found):
         assert outcome.verdict is not None
         better = _better(outcome)
@@ -286,6 +287,9 @@ def _word(outcome: JobOutcome, found: RootCause | None) -> str:
         return headline.HUNG if outcome.hang else headline.STOPPED
     if _has_verdict(outcome, found):
         assert outcome.verdict is not None
+        better = _better(outcome)
+        if better is not None and has_died(outcome.verdict, better):
+            return headline.of_kind(better.kind, better.what)
         return headline.of_kind(outcome.verdict.type, outcome.verdict.what)
     if found is None or found.role is LossRole.TERMINATED or _was_elsewhere(outcome, found):
         return headline.FAILED
@@ -322,8 +326,8 @@ def _has_verdict(outcome: JobOutcome, found: RootCause | None) -> bool:
 def _by_verdict(outcome: JobOutcome, word: str) -> Iterator[str]:
     verdict = outcome.verdict
     assert verdict is not None
-    failed = [one for one in outcome.evidence if _has_failed(one)]
-    ended = sum(one.end.was_asked and not _has_failed(one) for one in outcome.evidence)
+    failed = [one for one in outcome.evidence if was_aborted(one, verdict)]
+    ended = sum(one.end.was_asked and not has_failed(one) for one in outcome.evidence)
     here = " of this host" if outcome.is_elsewhere else ""
     many = f"the job was aborted: {say_count(len(failed))}{here} ended with an error because of it"
     if ended:
@@ -340,18 +344,8 @@ def _by_verdict(outcome: JobOutcome, word: str) -> Iterator[str]:
     yield from fold("failed as well", own)
 
 
-def _has_failed(one: LostRankEvidence) -> bool:
-    """Whether a rank failed by itself, or with the error of the abort, whatever ended its process then."""
-    if one.end.was_asked:
-        return one.error is not None and bool(one.error.aborted_by)
-    return one.end.is_failure
-
-
 def _better(outcome: JobOutcome) -> Diagnosis | None:
-    """What the records show of that verdict: an agent has proven it before anybody could read them all."""
-    verdict, diagnosis = outcome.verdict, outcome.diagnosis
-    is_same = verdict is not None and diagnosis is not None and diagnosis.kind == verdict.type
-    return diagnosis if is_same else None
+    return better_than(outcome.verdict, outcome.diagnosis)
 
 
 def _diagnosed(found: RootCause, diagnosis: Diagnosis) -> Iterator[str]:

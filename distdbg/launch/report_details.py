@@ -13,12 +13,13 @@ from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.evidence import LostRankEvidence
 from distdbg.launch.report_layout import LaterLine
 from distdbg.launch.root_cause import LossRole, RootCause
-from distdbg.record.entries import RecordedFrame
+from distdbg.record.carried_traceback import words_of_failed
 from distdbg.record.error_file import ErrorFacts
 from distdbg.record.format import Exit
 from distdbg.record.printable import shorten, shorten_middle
 from distdbg.record.printed_stack import own_frame, read_stack
-from distdbg.record.rank_words import NO_OP_YET
+from distdbg.record.rank_state import NO_OP_YET
+from distdbg.record.recorded_frame import RecordedFrame
 
 MAX_DETAILS: Final = 8
 _MAX_REASON: Final = 240
@@ -55,14 +56,16 @@ def all_details(
     error = first.error
     if error is not None:
         # The details of our own errors say it; of others the rest of a text of several lines.
-        told = [line for line in shown if not line.startswith(_UNUSABLE)]
-        yield from (told or _shared_details(found.first) or _own_details(error))[:MAX_DETAILS]
+        reported = [line for line in shown if not line.startswith(_UNUSABLE)]
+        yield from (reported or _shared_details(found.first) or _own_details(error))[:MAX_DETAILS]
         if error.cause:
             yield cut_reason(f"caused by {error.cause}")
         if not error.details:
+            yield from (inner := inner_line(error))
             frames = last_frames(error.traceback)
             # What was on the console already stands here as one line.
-            yield from frames if first.stderr_file else own_line(first)
+            own = frames if first.stderr_file else own_line(first)
+            yield from (line for line in own if line not in inner)
         yield from map(cut_reason, error.notes)
     elif first.crash:
         yield f"crashed at {', called from '.join(map(_site, first.crash[:_MAX_FRAMES]))}"
@@ -113,6 +116,13 @@ def own_line(one: LostRankEvidence) -> list[str]:
         said = [f"{name} {known[name]}" for name in dict.fromkeys(names) if name in known]
         lines += [f"  {', '.join(said[:_MAX_VALUES])}"] if said else []
     return lines
+
+
+def inner_line(error: ErrorFacts) -> list[str]:
+    """The program's own line where the error was raised in a worker, or on another rank; [] without one."""
+    frames = last_frames(error.inner, most=_ALL_FRAMES)
+    own = [line for line in frames if _FRAME.match(line) and not _LIBRARY.search(line)]
+    return last_line(frames) if own else []
 
 
 def _site(frame: RecordedFrame) -> str:
@@ -196,7 +206,8 @@ def fold(
     by_words: dict[str, list[LostRankEvidence]] = {}
     for one in evidence:
         # The root cause says the rest of errors of ours.
-        how = one.error_type if is_brief and one.error_type in _KNOWN else one.how
+        is_said = one.error_type in _KNOWN or words_of_failed(one.reason)
+        how = one.error_type if is_brief and is_said else one.how
         by_words.setdefault(how, []).append(one)
     for how, several in list(by_words.items())[:MAX_DETAILS]:
         yield f"{say_who(several)} {title}: {cut_reason(how)}"
@@ -249,7 +260,7 @@ def last_frames(traceback: str, ours: str = _OURS, most: int = _MAX_LAST_FRAMES)
     for line in traceback.splitlines():
         if line.startswith("  + Exception Group Traceback "):
             return _frames_of_group(traceback, ours, most)
-        if line.startswith("Traceback "):
+        if line.startswith("Traceback ") and line.rstrip().endswith(":"):
             before, blocks, is_inside = blocks or before, [], True  # raised before, and handled
         elif is_inside and line.startswith("  File "):
             blocks.append([line[2:]])

@@ -22,6 +22,7 @@ from enum import StrEnum
 from typing import Final
 
 from distdbg.launch.evidence import LostRankEvidence
+from distdbg.record.carried_traceback import words_of_failed
 
 #: What libraries say when the other end of a connection is gone, and not who it was.
 _LOST_CONNECTION = re.compile(
@@ -152,8 +153,9 @@ def sort_by_role(evidence: Sequence[LostRankEvidence]) -> dict[LossRole, list[Lo
         default=None,
     )
     roles: dict[LossRole, list[LostRankEvidence]] = {role: [] for role in LossRole}
+    passed_on = passed_on_role([one.reason for one in evidence])
     for one in evidence:
-        roles[_role_of(one, first_own_ns)].append(one)
+        roles[passed_on.get(one.reason) or _role_of(one, first_own_ns)].append(one)
     failed = [one for role in (LossRole.SUSPECT, LossRole.VICTIM) for one in roles[role]]
     missed = frozenset().union(*(one.because_of | one.waits_for for one in failed))
     for one in [
@@ -162,6 +164,16 @@ def sort_by_role(evidence: Sequence[LostRankEvidence]) -> dict[LossRole, list[Lo
         roles[LossRole.FINE].remove(one)
         roles[LossRole.LEAVER].append(one)
     return roles
+
+
+def passed_on_role(reasons: Sequence[str]) -> dict[str, LossRole]:
+    """The roles of ranks by what they say, where one has an error that it has passed on to others.
+
+    They raise it at one time, and any of them may have ended the job.
+    """
+    known = set(reasons) - {""}
+    failed = {reason: words for reason in known if (words := words_of_failed(reason)) in known}
+    return dict.fromkeys(failed, LossRole.VICTIM) | dict.fromkeys(failed.values(), LossRole.CAUSE)
 
 
 def _role_of(one: LostRankEvidence, first_own_ns: int | None) -> LossRole:

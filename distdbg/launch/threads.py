@@ -58,7 +58,7 @@ class _EndableStore(HashStore):
             self._changed.notify_all()
 
     def _wait_until(self, absent: Callable[[], list[str]], timeout_s: float) -> None:
-        # An end makes nothing absent any more, so the wait is over; then it is told apart.
+        # An end makes nothing absent any more, so the wait is over; how it ended is looked at then.
         super()._wait_until(lambda: [] if self._end is not None else absent(), timeout_s)
         if self._end is not None and absent():
             raise DistStoreError(f"{self._label()} has ended: {self._end}")

@@ -9,6 +9,8 @@ layout are in `format.py` and a test compares them with C++.
 
 batches         whether a rank ran out of batches before others did, by the marks and calls in their
                 records
+carried_traceback  the error in a message that carries the traceback of a worker, of a process or of
+                another rank
 columns         a record as columns
 decorator       writes what ended the decorated function into the error file of the process
 durations       durations, ages and sizes for people, written in one way everywhere
@@ -38,6 +40,8 @@ parse           turns the bytes of one entry of the ring into an event, with its
 passages        loops over batches that ranks go through several times
 printable       makes text from programs safe to print
 printed_stack   the stack in a traceback, or in what faulthandler prints of a crash
+raised_error    what an error says that this process has raised: of one that carries another's traceback,
+                the other
 ran_out         reads from the records of a host's ranks whether one of them ran out of batches before
                 others did
 rank_list       lists of ranks as text, '0-3,7'
@@ -45,6 +49,7 @@ rank_state      what a rank is doing, as seen from outside; shared by agents, di
 rank_words      where a rank is now, in words, from its record
 reader          reads a record
 recent          the newest entries of a ring as plain rows
+recorded_frame  one line of a stack
 recursion       how deep a RecursionError was, and from where the recursion began
 references      follows the references between entries
 regular_file    opens files that a rank could have replaced

@@ -12,7 +12,6 @@ import argparse
 import dataclasses
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -20,12 +19,15 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from distdbg.errors import RecordError
-from distdbg.record.entries import Event, Group, OpEntry, Record, RecordedFrame, label_of_kind
+from distdbg.command import run_command
+from distdbg.count_argument import count
+from distdbg.errors import RecordError, UsageError
+from distdbg.record.entries import Event, Group, OpEntry, Record, label_of_kind
 from distdbg.record.folders import LATEST, SUFFIX, attempts, is_live, list_runs, user_folder
 from distdbg.record.printable import printable
 from distdbg.record.rank_words import Clock, read_boot_id
 from distdbg.record.reader import read_record
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.record.text import quantile_ns, render
 
 
@@ -38,7 +40,7 @@ def main(argv: Sequence[str], *, prog: str = "python -m distdbg.record") -> int:
     )
     parser.add_argument("path", nargs="?", type=Path, metavar="PATH")
     parser.add_argument(
-        "--ops", type=_count, default=20, metavar="N", help="how many events to show (20)"
+        "--ops", type=count, default=20, metavar="N", help="how many events to show (20)"
     )
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
     chosen = parser.parse_args(argv)
@@ -73,7 +75,7 @@ def find_records(path: Path | None) -> list[Path]:
     if path is None:
         path = user_folder() / LATEST
         if not path.exists():
-            raise RecordError(f"no {path}: no run of this user on this host", path=str(path))
+            raise UsageError("no run of this user on this host", hint="give the folder of a run")
     elif not path.exists() and path.name == str(path):
         path = _find_run(path.name) or path
     if not path.is_dir():
@@ -95,13 +97,6 @@ def _find_run(name: str) -> Path | None:
         details = summarize_runs(fitting)
         raise RecordError(f"{name!r} fits {len(fitting)} runs", path=name, details=details)
     return fitting[0] if fitting else None
-
-
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 0:
-        raise argparse.ArgumentTypeError("must not be negative")
-    return count
 
 
 def _fail(error: RecordError) -> int:
@@ -167,11 +162,4 @@ def _plain(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    try:
-        exit_code = main(sys.argv[1:])
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader of a pipe has seen enough; Python must not complain at its end either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        exit_code = 0
-    sys.exit(exit_code)
+    sys.exit(run_command(lambda: main(sys.argv[1:])))

@@ -25,10 +25,10 @@ from distdbg.record.known_marks import (
 )
 from distdbg.record.passages import LoopMark, LoopPassage, LoopTrack, find_uneven, passages_of
 
-#: What to do about it.
-HINT: Final = "give all ranks as many batches, or let those that have none left join: dist.Join"
+#: The backend of a group of torch.distributed, where that is watched: 'torch-gloo'.
+_OF_TORCH: Final = "torch-"
 #: In what a finding says where nothing shows which call was skipped; the marks do.
-UNKNOWN: Final = "cannot be told apart"
+UNKNOWN: Final = "cannot be distinguished"
 _BEGINS: Final = frozenset((BATCH, JOIN_STEP))
 _ENDS: Final = frozenset((OUT_OF_BATCHES, JOIN_OUT_OF_BATCHES))
 _OTHERS: Final = frozenset((JOINED, STEP))
@@ -65,6 +65,18 @@ class RanOut:
         if self.had:
             return f" ({self.count} batches, {name_ranks(self.others)} had {self.had})"
         return f", {name_ranks(self.others)} went on"
+
+
+def name_join(backend: str) -> str:
+    """The Join of a job with groups on this backend."""
+    is_torchs = backend.startswith(_OF_TORCH)
+    return "torch.distributed.algorithms.join.Join" if is_torchs else "dist.Join"
+
+
+def hint_for(backend: str) -> str:
+    """What to do about it, in a job with groups on this backend."""
+    joining = name_join(backend)
+    return f"give all ranks as many batches, or let those that have none left join: {joining}"
 
 
 def name_ranks(ranks: Sequence[int]) -> str:

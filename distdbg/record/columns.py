@@ -17,18 +17,11 @@ from dataclasses import dataclass
 from struct import calcsize
 from typing import Final, TypeVar
 
-from distdbg.record.entries import (
-    Event,
-    Gap,
-    Group,
-    ProgressEntry,
-    RecordedFrame,
-    RecordHeader,
-    StateEntry,
-)
+from distdbg.record.entries import Event, Gap, Group, ProgressEntry, RecordHeader, StateEntry
 from distdbg.record.format import OP, OP_NBYTES, PACK_SALT, EventType
 from distdbg.record.forms import Form
 from distdbg.record.parse import Parsing
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.record.references import Damaged, References
 from distdbg.record.ring_copy import Rows, to_array
 

@@ -106,6 +106,11 @@ class RankEnd:
                 "it wrote to a pipe or a socket whose reader had ended, with SIGPIPE's default action, which "
                 "Python switches off: see who switches it on"
             )
+        if self.signal == signal.SIGINT:
+            return (
+                "SIGINT came from a scheduler, a person, or another process, or the program raised "
+                "KeyboardInterrupt itself, by which Python ends so: see its traceback"
+            )
         if self.signal is not None:
             name = signal_name(self.signal)
             return f"{name} came from outside: from a scheduler, a person, or another process"
@@ -130,8 +135,10 @@ class RankEnd:
             raise ValueError(str(error)) from None
 
 
-#: What to do about a rank that ended with a code of its own: its record says that nothing was raised.
-BY_SYS_EXIT: Final = "it ended by sys.exit, and raised nothing: look for that call"
+#: What to do about a rank that ended with a code of its own: Python has printed no error.
+BY_SYS_EXIT: Final = (
+    "it ended by sys.exit or `raise SystemExit`: look for that line, also where errors are caught"
+)
 
 
 def signal_name(number: int) -> str:

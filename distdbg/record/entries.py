@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from distdbg.record.format import Aside, Exit, Status
 from distdbg.record.forms import Form
+from distdbg.record.recorded_frame import RecordedFrame
 
 #: What an op that left no words has raised.
 STATUS_ERRORS: Final[dict[int, str]] = {
@@ -29,9 +30,6 @@ STATUS_ERRORS: Final[dict[int, str]] = {
     Status.ABORTED: "JobAborted",
     Status.FAILED: "DistBackendError",
 }
-
-#: `type` of what a rank writes of a line that receives from any rank and drops the answer from which.
-SOURCE_DROPPED: Final = "SourceDropped"
 
 #: By the number of the kind, for an op whose form was overwritten; as distdbg.ops.call.Kind.
 KIND_LABELS: Final = (
@@ -54,17 +52,6 @@ def label_of_kind(kind: int) -> str:
     if 0 <= kind < len(KIND_LABELS):
         return KIND_LABELS[kind]
     return Aside(kind).label if kind in set(Aside) else ""
-
-
-class RecordedFrame(NamedTuple):
-    """One line of a stack."""
-
-    file: str
-    line: int
-    function: str
-
-    def __str__(self) -> str:
-        return f"{self.file or '?'}:{self.line} ({self.function})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +161,8 @@ class ProgressEntry:
     """How far a process group has come."""
 
     closed_ns: int | None
+    #: Where it was destroyed; None: unknown, or by no line of the program's.
+    closed_at: RecordedFrame | None = None
     issued_seq: int
     ended_seq: int
     current: int

@@ -28,19 +28,22 @@ from distdbg.errors import (
     OpTimeout,
     PeerLost,
     RendezvousError,
-    first_cause,
     format_error,
 )
+from distdbg.record.carried_traceback import read_carried, read_remote
 from distdbg.record.durations import nbytes_text
 from distdbg.record.host import host_name
+from distdbg.record.raised_error import cause_of, own_rank_in, remote_text
 from distdbg.record.recursion import recursion_hint
-from distdbg.record.regular_file import open_regular
+from distdbg.record.regular_file import open_regular, read_some
 from distdbg.record.values import values_at
 
 _MAX_NBYTES = 4 << 20
 #: Letters of a text and of a traceback; the middle of longer ones is left out.
 _MAX_TEXT = 20_000
 _MAX_TRACE = 200_000
+#: Letters of a message by which it is found in a traceback.
+_MAX_QUOTED = 1000
 _MAX_CAUSES = 32
 _MAX_NOTES = 8
 _MAX_NOTE = 500
@@ -54,9 +57,12 @@ class ErrorFacts:
     text: str
     """'ValueError: no data', all lines."""
     traceback: str = ""
+    """Without the lines of its message after the first."""
     wall_ns: int = 0
     """0: not known."""
     type: str = ""
+    inner: str = ""
+    """The traceback that came with it of where it was raised first: in a worker, on another rank."""
     details: tuple[str, ...] = ()
     cause: str = ""
     """'OSError: no such shard': what it was raised from."""
@@ -76,6 +82,8 @@ class ErrorFacts:
     """The process that wrote it; a nested launcher passes on what another one wrote."""
     code: int | None = None
     """The exit code that a nested launcher knows."""
+    is_of_child: bool = False
+    """Whether a child of multiprocessing wrote it, whose parent may go on."""
 
     @property
     def first_line(self) -> str:
@@ -88,16 +96,19 @@ def error_file_path(environ: Mapping[str, str] | None = None) -> Path | None:
     return Path(str(path)) if path else None
 
 
-def write_error_file(error: BaseException, path: Path | None = None) -> bool:
+def write_error_file(
+    error: BaseException, path: Path | None = None, *, is_of_child: bool = False
+) -> bool:
     """Say what ended this process; the first error of a process stays. Whether it was written.
 
     Never raises: whoever calls this is on the way out already.
     """
     try:
         path = path or error_file_path()
-        if path is None or _is_told(path):
+        if path is None or _is_reported(path):
             return False
-        _write(path, to_json(error, os.environ, pid=os.getpid(), wall_ns=time.time_ns()))
+        pid, wall_ns = os.getpid(), time.time_ns()
+        _write(path, to_json(error, os.environ, pid=pid, wall_ns=wall_ns, is_of_child=is_of_child))
     except (OSError, ValueError, DistError):
         return False
     return True
@@ -133,11 +144,17 @@ def read_error_file(path: Path) -> ErrorFacts | None:
     # torch's time is in seconds: too coarse to tell who was first.
     wall_ns = ours.get("wall_ns") if isinstance(ours.get("wall_ns"), int) else changed_ns
     trace, hint, code = extra.get("py_callstack"), ours.get("hint"), message_code(message)
+    remote = ours.get("remote")
+    carried = read_carried(text, _number(ours.get("own_rank")))
+    inner = read_remote(remote, text) if isinstance(remote, str) else carried
+    trace = _cut_quoted(trace, text) if isinstance(trace, str) else ""
+    text = text if carried is None else carried.text
     return ErrorFacts(
         text=text,
-        traceback=trace if isinstance(trace, str) else "",
+        traceback=trace,
         wall_ns=int(wall_ns or 0),
-        type=_type_of(ours, text),
+        type=_type_of(ours, text) if carried is None else carried.type,
+        inner="" if inner is None else inner.traceback,
         details=tuple(str(line) for line in _list(ours.get("details"))),
         cause=str(ours.get("cause") or ""),
         hint=hint if isinstance(hint, str) else None,
@@ -149,6 +166,7 @@ def read_error_file(path: Path) -> ErrorFacts | None:
         rank=_number(ours.get("rank")),
         pid=_number(ours.get("pid")),
         code=code,
+        is_of_child=ours.get("is_of_child") is True,
     )
 
 
@@ -169,7 +187,14 @@ def message_code(message: object) -> int | None:
     return _number(message.get("errorCode")) if isinstance(message, dict) else None
 
 
-def to_json(error: BaseException, environ: Mapping[str, str], *, pid: int, wall_ns: int) -> str:
+def to_json(
+    error: BaseException,
+    environ: Mapping[str, str],
+    *,
+    pid: int,
+    wall_ns: int,
+    is_of_child: bool = False,
+) -> str:
     """The content of the file."""
     text = format_error(error)
     trace = "".join(traceback.format_exception(error))
@@ -183,11 +208,17 @@ def to_json(error: BaseException, environ: Mapping[str, str], *, pid: int, wall_
         "because_of": list(because_of(error)),
         "waits_for": list(waits_for(error)),
         "aborted_by": next((e.by for e in _causes(error) if isinstance(e, JobAborted)), ""),
-        "cause": _cut(first_cause(error), _MAX_TEXT),
+        "cause": _cut(cause_of(error), _MAX_TEXT),
         "values": values_at(error),
     }
+    if is_of_child:
+        ours["is_of_child"] = True
     if rank.isdecimal():
         ours["rank"] = int(rank)
+    if (own_rank := own_rank_in(error)) is not None:
+        ours["own_rank"] = own_rank
+    if remote := remote_text(error):
+        ours["remote"] = _cut(remote, _MAX_TEXT)
     if known is not None:
         ours |= {"details": [str(line) for line in known.details[:64]], "hint": known.hint}
     else:
@@ -254,7 +285,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 # ---------------------------------------------------------------------------------------- files
 
 
-def _is_told(path: Path) -> bool:
+def _is_reported(path: Path) -> bool:
     """Whether this very process wrote it before: what came first is the reason."""
     facts = read_error_file(path)
     return facts is not None and facts.pid == os.getpid()
@@ -270,7 +301,7 @@ def _write(path: Path, text: str) -> None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     with open_regular(path) as file:
-        content = file.read(_MAX_NBYTES)
+        content = read_some(file, _MAX_NBYTES)
     try:
         found = json.loads(content)
     except RecursionError:
@@ -278,6 +309,13 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError("not an object")
     return found
+
+
+def _cut_quoted(trace: str, text: str) -> str:
+    """A traceback without what the message at its end quotes, which may look like one itself."""
+    first, _, quoted = text.partition("\n")
+    at = trace.rfind(f"{first}\n{quoted[:_MAX_QUOTED]}") if quoted else -1
+    return trace if at < 0 else f"{trace[: at + len(first)]}\n"
 
 
 def _cut(text: str, most: int) -> str:

@@ -292,6 +292,12 @@ def prune_runs(
     return removed
 
 
+def pid_of(record: Path) -> int | None:
+    """The process that made a record; None: it cannot be read."""
+    header = _read_header(record)
+    return None if header is None else header.pid
+
+
 # ---------------------------------------------------------------------------------------- making
 
 

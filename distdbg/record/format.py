@@ -171,6 +171,7 @@ GROUP: Final = {
     "ended_seq": EntryField(80, "Q"),
     "current": EntryField(88, "Q"),  # number of the op issued last on the group
     "broken": EntryField(96, "Q"),  # PACKED text number
+    "closed_site": EntryField(104, "Q"),  # where it was destroyed; 0: unknown
 }
 
 #: Per group, kind and dtype, since the group was made. Bucket i: values from 2**i below 2**(i+1), the last

@@ -14,7 +14,7 @@ from distdbg.record.libraries import is_library
 from distdbg.record.printable import shorten_middle
 
 _OWN: Final = f"{Path(__file__).parents[1]}{os.sep}"
-#: Chains may be made by hand, and be circles.
+#: Chains may be made by hand, and be cycles.
 _MAX_LINKS: Final = 32
 _MAX_LETTERS: Final = 250
 #: In the name of what is written within a function: a comprehension, a lambda.
@@ -55,7 +55,12 @@ def say_handled(error: BaseException) -> str:
     Ops that failed have their own errors in the record.
     """
     theirs = None if error.__suppress_context__ else handled_error(error)
-    if theirs is None or theirs is error.__cause__ or isinstance(theirs, DistError):
+    return "" if theirs is error.__cause__ else say_raised(theirs)
+
+
+def say_raised(theirs: BaseException | None) -> str:
+    """The same of an error that is being handled itself; '' of none, and of one that is no error."""
+    if theirs is None or isinstance(theirs, DistError | SystemExit):
         return ""
     said = shorten_middle(format_error(theirs).splitlines()[0], _MAX_LETTERS)
     place = ""

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, Self, get_args
 
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.line_file import append_line, known_facts, read_each
+from distdbg.record.recorded_frame import RecordedFrame
 
 #: 'ended': by its launcher, which says so; its process may take a while to go.
 JoinStep = Literal["called", "connected", "joined", "failed", "ended"]

@@ -21,10 +21,10 @@ from types import FrameType
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.host import host_name
 from distdbg.record.join_calls import JoinCall, JoinStep, write_join_call
 from distdbg.record.libraries import is_library
+from distdbg.record.recorded_frame import RecordedFrame
 
 _OWN: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MAX_FRAMES: Final = 8

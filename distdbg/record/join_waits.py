@@ -165,13 +165,13 @@ def _reason(
 def _sizes_differ(waiting: Mapping[int, JoinCall], sizes: Mapping[int, list[int]]) -> _Reason:
     started = max(call.started for call in waiting.values())
     wrong = sorted(rank for size, ranks in sizes.items() if size != started for rank in ranks)
-    told = ", ".join(f"{size} on {_say_ranks(ranks)}" for size, ranks in sizes.items())
+    reported = ", ".join(f"{size} on {_say_ranks(ranks)}" for size, ranks in sizes.items())
     causes = tuple(wrong) if 0 < len(wrong) < len(waiting) else ()
     ought = f": {started} ranks were started (WORLD_SIZE={started})" if started > 0 else ""
     return (
         JoinReason.SIZES,
         causes,
-        f"; world_size is {told}",
+        f"; world_size is {reported}",
         f"give {CALL} the same world_size on all ranks{ought}",
     )
 
@@ -190,14 +190,14 @@ def _same_rank(shared: Mapping[int, list[int]], missing: list[int]) -> _Reason:
 
 def _places_differ(places: Mapping[str, list[int]]) -> _Reason:
     ordered = sorted(places.items(), key=lambda one: (-len(one[1]), one[1]))
-    told = [f"{where} on {_say_ranks(ranks)}" for where, ranks in ordered[:_MAX_ADDRESSES]]
+    reported = [f"{where} on {_say_ranks(ranks)}" for where, ranks in ordered[:_MAX_ADDRESSES]]
     causes = [rank for _, ranks in ordered[1:] for rank in ranks]
     if len(causes) > 1 or len(ordered[0][1]) < _MAJORITY:
         causes = []  # any of them may be right
     return (
         JoinReason.PLACES,
         tuple(causes),
-        f"; their addresses differ: {', '.join(told)}",
+        f"; their addresses differ: {', '.join(reported)}",
         "give all ranks one address (init_method, or MASTER_ADDR and MASTER_PORT)",
     )
 

@@ -32,6 +32,10 @@ MESH: Final = "mesh: "
 THREAD_ERROR: Final = "ThreadError"
 #: The type of the finding that a rank writes before it ends its own process.
 EXIT_CALL: Final = "ExitCall"
+#: How its words begin where the program may have gone on: sys.exit raises an exception.
+SYS_EXIT: Final = "called sys.exit("
+#: Of one that a rank writes of a line that receives from any rank and drops the answer from which.
+SOURCE_DROPPED: Final = "SourceDropped"
 
 #: What ranks find themselves, and the agent, of errors that do not show yet.
 LATENT: Final = frozenset(("BufferRace", "LeakedGroup", "LeakedWork", "MessageRace"))

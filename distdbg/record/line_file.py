@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from distdbg.record.regular_file import open_regular
+from distdbg.record.regular_file import open_regular, read_some
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ def read_lines(folder: Path, pattern: str) -> Iterator[bytes]:
     for path in sorted(folder.glob(pattern)):
         try:
             with open_regular(path) as file:
-                lines = file.read().splitlines()
+                lines = read_some(file).splitlines()
         except OSError:
             continue
         yield from lines

@@ -125,10 +125,10 @@ def lock_holder_in(why: str) -> int | None:
 
 def threads_in(why: str) -> list[tuple[str, str]]:
     """The name of each such thread, and where it is: [("'saver'", 'b.py:3 (save)')]."""
-    told = (
+    reported = (
         one.partition(" is at ") for one in why.partition(DEAD_CHILD)[0].split(OTHER_THREAD)[1:]
     )
-    return [(name, site.partition(", in ")[0]) for name, found, site in told if found]
+    return [(name, site.partition(", in ")[0]) for name, found, site in reported if found]
 
 
 def waits_for_lock(state: RankState, why: str) -> bool:

@@ -12,12 +12,12 @@ from distdbg.record.entries import (
     FindingEntry,
     MarkEntry,
     OpEntry,
-    RecordedFrame,
     SpanBegin,
     SpanEnd,
 )
 from distdbg.record.format import OP, OP_NBYTES, EventType, Flag, unpack
 from distdbg.record.forms import Form
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.record.references import Damaged, References
 
 _OP: Final = struct.Struct("<" + "".join(field.code for field in OP.values()))

@@ -1,6 +1,12 @@
-"""Makes text from programs safe to print: without control characters."""
+"""Makes text from programs safe to print: without control characters. And what is short of it."""
 
 from __future__ import annotations
+
+import re
+from typing import Final
+
+#: What ends a folder: not the escape of a byte in a name that is no text where the rank runs ('\\udcd1').
+_FOLDER: Final = re.compile(r"/|\\(?!ud[89a-f][0-9a-f]{2})")
 
 
 def printable(line: str) -> str:
@@ -8,6 +14,11 @@ def printable(line: str) -> str:
     if line.isprintable():
         return line
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+
+
+def file_name(path: str) -> str:
+    """The name of a file without its folders, also those of Windows."""
+    return _FOLDER.split(path)[-1]
 
 
 def shorten(text: str, most: int) -> str:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from distdbg.record.entries import RecordedFrame
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.record.traceback_text import PACKAGE
 
 _FRAME: Final = re.compile(r'\s*File "([^"\n]{1,4096})", line (\d{1,9}),? in (.{1,200})')
@@ -31,7 +31,7 @@ def read_stack(text: str) -> tuple[RecordedFrame, ...]:
     crash = next((at for at, line in enumerate(lines) if line.startswith(_CURRENT)), None)
     if crash is not None:
         return _theirs(_run(lines[crash + 1 :]))
-    heads = [at for at, line in enumerate(lines) if line.startswith(_LAST)]
+    heads = [at for at, line in enumerate(lines) if line.rstrip() == _LAST]
     frames = _run(lines[heads[-1] + 1 :]) if heads else []
     return _theirs(frames[::-1])
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+#: Of a rank whose record has no op.
+NO_OP_YET = "has called no op yet"
+
 
 class RankState(StrEnum):
     """What a rank is doing, as seen from outside."""

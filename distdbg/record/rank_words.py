@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from distdbg.errors import RecordError
 from distdbg.record.durations import duration_text
-from distdbg.record.entries import OpEntry, RecordedFrame, RecordHeader, StateEntry, WorkWaitEntry
+from distdbg.record.entries import OpEntry, RecordHeader, StateEntry, WorkWaitEntry
 from distdbg.record.folders import record_name
 from distdbg.record.format import Exit
+from distdbg.record.rank_state import NO_OP_YET
 from distdbg.record.reader import RecordFile
+from distdbg.record.recorded_frame import RecordedFrame
 
-#: Said of a rank whose record has no op.
-NO_OP_YET = "has called no op yet"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 #: How far back the last op is looked for; before it are marks, spans and findings only.
 _MAX_NOTES = 256
@@ -100,7 +100,7 @@ class Clock:
         return f"since {self._at(then_ns).removeprefix('at ')}" if age is None else f"for {age}"
 
     def age(self, then_ns: int) -> str | None:
-        # Without a boot id two hosts cannot be told apart.
+        # Without a boot id two hosts cannot be distinguished.
         if not self.boot_id or self.boot_id != self.header.boot_id:
             return None
         return duration_text((self.monotonic_ns - then_ns) / 1e9)

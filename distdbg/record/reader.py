@@ -25,7 +25,6 @@ from distdbg.record.entries import (
     ProgressEntry,
     Pulse,
     Record,
-    RecordedFrame,
     RecordHeader,
     StateEntry,
     WorkWaitEntry,
@@ -47,6 +46,7 @@ from distdbg.record.forms import Form
 from distdbg.record.header import EntryLayout, read_opening
 from distdbg.record.parse import Parsing
 from distdbg.record.recent import RecentOp, find_seq, read_notes, read_one, read_recent
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.record.references import TRIES, Damaged, References
 from distdbg.record.ring import IssuedOp, find_entries, find_entry, find_issued, survey
 from distdbg.record.ring_copy import read_rows

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from distdbg.record.entries import Counter, Group, ProgressEntry, RecordedFrame
+from distdbg.record.entries import Counter, Group, ProgressEntry
 from distdbg.record.format import (
     BUCKET_COUNT,
     CHECK_MODULUS,
@@ -27,6 +27,8 @@ from distdbg.record.format import (
 )
 from distdbg.record.forms import Form, read_form
 from distdbg.record.header import EntryLayout, SectionTables
+from distdbg.record.libraries import is_library
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.record.source import ByteSource
 
 #: How often an entry with a wrong check is read again. A writer is in the midst of one entry for
@@ -39,7 +41,7 @@ _SITE = struct.Struct("<IIIIQQ")
 _COUNTER = struct.Struct(f"<QIIQQQQQQ{3 * BUCKET_COUNT}Q")
 _COUNTER_WORDS = 9
 #: The part of GROUP that changes.
-_PROGRESS = struct.Struct("<5Q")
+_PROGRESS = struct.Struct("<6Q")
 _GROUP = EntryLayout(GROUP)
 
 
@@ -158,11 +160,12 @@ class References:
         data = self._numbered(Section.GROUPS, number, _is_group_whole)
         if data is None:
             return None
-        closed_ns, issued, ended, current, broken = _PROGRESS.unpack_from(
+        closed_ns, issued, ended, current, broken, site = _PROGRESS.unpack_from(
             data, GROUP["closed_ns"].offset
         )
         return ProgressEntry(
             closed_ns=closed_ns or None,
+            closed_at=_of_program(self.stack(site)) if closed_ns and site else None,
             issued_seq=issued,
             ended_seq=ended,
             current=current,
@@ -323,6 +326,11 @@ class References:
 
 def _name(section: Section) -> str:
     return section.name.lower().removesuffix("s")
+
+
+def _of_program(stack: tuple[RecordedFrame, ...]) -> RecordedFrame | None:
+    """The innermost frame of a stack that is a line of the program."""
+    return next((frame for frame in stack if not is_library(frame.file)), None)
 
 
 def _is_group_whole(data: bytes, number: int) -> bool:

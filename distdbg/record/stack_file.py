@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from distdbg.record.regular_file import open_regular
+from distdbg.record.regular_file import open_regular, read_some
 
 _MAX_NBYTES: Final = 1 << 18
 
@@ -42,6 +42,6 @@ def read_crash(folder: Path, rank: int) -> str:
     """'' where there is none, or none that can be read."""
     try:
         with open_regular(folder / crash_name(rank)) as file:
-            return file.read(_MAX_NBYTES).decode(errors="replace")
+            return read_some(file, _MAX_NBYTES).decode(errors="replace")
     except OSError:
         return ""

@@ -19,7 +19,6 @@ from distdbg.record.entries import (
     MarkEntry,
     OpEntry,
     Record,
-    RecordedFrame,
     SpanBegin,
     SpanEnd,
     label_of_kind,
@@ -27,6 +26,7 @@ from distdbg.record.entries import (
 from distdbg.record.format import Exit
 from distdbg.record.printable import printable
 from distdbg.record.rank_words import Clock
+from distdbg.record.recorded_frame import RecordedFrame
 
 _LEVELS = ("off", "info", "detail")
 
@@ -143,7 +143,8 @@ def _groups(record: Record) -> Iterator[str]:
         if progress is not None:
             state = f"{progress.issued_seq} collectives issued, {progress.ended_seq} ended"
             if progress.closed_ns is not None:
-                state += ", destroyed"
+                at = progress.closed_at
+                state += f", destroyed at {_short(at)}" if at is not None else ", destroyed"
             if progress.broken is not None:
                 state += f", broken: {error_words(progress.broken) or 'the words are gone'}"
             yield f"  {state}"

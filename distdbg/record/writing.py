@@ -24,8 +24,6 @@ from distdbg.errors import (
     OpTimeout,
     PeerLost,
     UsageError,
-    first_cause,
-    format_error,
 )
 from distdbg.native import Recorder
 from distdbg.record.format import EventType, Exit, Status
@@ -34,6 +32,8 @@ from distdbg.record.host import host_name
 from distdbg.record.known_marks import EXIT_CALL, THREAD_ERROR
 from distdbg.record.libraries import is_library
 from distdbg.record.printable import shorten_middle
+from distdbg.record.printed_stack import own_frame, read_stack
+from distdbg.record.raised_error import carried_by, cause_of, say_error
 from distdbg.record.recursion import recursion_hint
 
 #: How an op ended that raised; the first that fits.
@@ -88,7 +88,7 @@ def write_finding(recorder: Recorder, group: int, seq: int, facts: dict[str, obj
 
 def write_thread_error(recorder: Recorder, error: BaseException, thread: str) -> None:
     """Add that a thread of this rank has ended by an exception, which nobody else may notice."""
-    said = format_error(error).splitlines()[0][:300]
+    said = say_error(error).splitlines()[0][:300]
     what = f"thread {thread!r} raised {said}"
     where = _raised_at(error)
     facts: dict[str, object] = {
@@ -99,9 +99,13 @@ def write_thread_error(recorder: Recorder, error: BaseException, thread: str) ->
     write_finding(recorder, 0, 0, facts)
 
 
-def write_exit_call(recorder: Recorder, what: str, sites: list[str]) -> None:
-    """Add that this rank ends its own process: by which call; where that is, and where its main thread is."""
-    write_finding(recorder, 0, 0, {"type": EXIT_CALL, "what": what, "details": sites})
+def write_exit_call(recorder: Recorder, what: str, sites: list[str], how: str = "") -> None:
+    """Add that this rank ends its own process: by which call; where that is, and where its main thread is.
+
+    `how`: 'while it handled ValueError: no data at load.py:3 (read)'.
+    """
+    facts: dict[str, object] = {"type": EXIT_CALL, "what": what, "details": sites}
+    write_finding(recorder, 0, 0, facts | ({"how": how} if how else {}))
 
 
 def write_error(
@@ -151,8 +155,8 @@ def write_exit(recorder: Recorder, how: Exit | None, error: BaseException | None
     text = 0
     if error is not None:
         where = _raised_at(error)
-        what = shorten_middle(format_error(error).splitlines()[0], 500)
-        if cause := first_cause(error):
+        what = shorten_middle(say_error(error).splitlines()[0], 500)
+        if cause := cause_of(error):
             what += f" (caused by {shorten_middle(cause, 250)})"
         facts: dict[str, object] = {"what": what, "where": where}
         if handled := say_handled(error):
@@ -173,6 +177,10 @@ def hint_of_error(error: BaseException) -> str:
 def _raised_at(error: BaseException) -> str:
     """Where the program called what failed: its innermost line, or a library's if there is none."""
     where, is_program = "", False
+    carried = carried_by(error)
+    inner = own_frame(read_stack(carried.traceback)) if carried is not None else None
+    if inner is not None and not is_library(inner.file):
+        return str(inner)
     for frame, line in walk_tb(error.__traceback__):
         code = frame.f_code
         path = code.co_filename

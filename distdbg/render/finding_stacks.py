@@ -16,7 +16,7 @@ from distdbg.diagnose.finding import Finding, FindingKind, Role, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import StackRole
 from distdbg.diagnose.wording import say_ranks
-from distdbg.record.entries import RecordedFrame
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.record.values import KEYS_OF
 from distdbg.render.enclosing import (
     Function,
@@ -60,7 +60,7 @@ _MAX_VALUED: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToldFrame:
+class ReportedFrame:
     """One line of a stack."""
 
     frame: RecordedFrame
@@ -71,13 +71,13 @@ class ToldFrame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToldStack:
+class ReportedStack:
     """One stack and who has it."""
 
     ranks: tuple[int, ...]
     what: str
     is_cause: bool
-    frames: tuple[ToldFrame, ...]
+    frames: tuple[ReportedFrame, ...]
     """The innermost first."""
     role: StackRole = StackRole.SEEN
 
@@ -90,24 +90,26 @@ def tell_stacks(
     letters: int,
     *,
     is_whole: bool = False,
-) -> list[ToldStack]:
+) -> list[ReportedStack]:
     """`is_whole`: with the frames of libraries and of what started the program."""
     victims = root.victims or [r for r, role in verdict.roles.items() if role is Role.VICTIM]
     cause = fold_stacks(session, root.ranks)
     at_cause = [one.frames for one in cause]
     noted, sides = wanted_of_cause(session, root), sides_of(session, root)
-    told: list[tuple[FoldedStack, NoteRequest | None]] = [
+    reported: list[tuple[FoldedStack, NoteRequest | None]] = [
         (one, LEFT_OUT) for one in _left_out(session, root)
     ]
-    told += [(one, noted) for one in cause]
-    told += [(one, _THREAD) for rank in root.ranks for one in other_threads(session, root, rank)]
-    count = len(told)
-    told += [
+    reported += [(one, noted) for one in cause]
+    reported += [
+        (one, _THREAD) for rank in root.ranks for one in other_threads(session, root, rank)
+    ]
+    count = len(reported)
+    reported += [
         (one, wanted_of_others(session, root, one.frames, at_cause))
         for one in fold_stacks(session, set(victims) - set(root.ranks))
     ]
     return [
-        ToldStack(
+        ReportedStack(
             ranks=one.ranks,
             what=one.what,
             is_cause=at < count,
@@ -125,7 +127,7 @@ def tell_stacks(
                 )
             ),
         )
-        for at, (one, wanted) in enumerate(told)
+        for at, (one, wanted) in enumerate(reported)
     ]
 
 
@@ -170,7 +172,7 @@ def _frames(
     is_whole: bool,
     is_raised: bool,
     sides: _Sides,
-) -> Iterator[ToldFrame]:
+) -> Iterator[ReportedFrame]:
     frames = stack.frames if is_whole else own_frames(stack.frames)
     at = 0
     for _, alike in groupby(frames, lambda frame: (frame.file, frame.line)):
@@ -193,7 +195,7 @@ def _frames(
         if frame in inner:
             notes = (*notes, "called by itself, again and again")
         at += count
-        yield ToldFrame(frame=frame, text=source.text_of(frame, letters), notes=notes)
+        yield ReportedFrame(frame=frame, text=source.text_of(frame, letters), notes=notes)
 
 
 def to_plain_stacks(
@@ -203,7 +205,7 @@ def to_plain_stacks(
     root = verdict.root
     if root is None:
         return []
-    told = tell_stacks(session, verdict, root, source, _MAX_LETTERS)
+    reported = tell_stacks(session, verdict, root, source, _MAX_LETTERS)
     return [
         {
             "ranks": list(stack.ranks),
@@ -215,7 +217,7 @@ def to_plain_stacks(
                 for one in stack.frames
             ],
         }
-        for stack in told[:_MAX_STACKS]
+        for stack in reported[:_MAX_STACKS]
     ]
 
 
@@ -230,9 +232,9 @@ def set_at(source: ParsedSource, line: int, variable: str) -> list[str]:
     if not 0 < len(lines) <= _LIMIT:
         return []
     places = " and ".join(f"`{line_text(source, at)}` (line {at})" for at in lines)
-    told = [f"{name} is set by {places}"]
+    reported = [f"{name} is set by {places}"]
     exits = loop_exits(source, lines[0]) if len(lines) == 1 else []
-    return told + [
+    return reported + [
         one.replace(" skips this call", " skips that") for one in exits if " skips " in one
     ]
 
@@ -325,8 +327,8 @@ def sides_of(session: Session, root: Finding) -> _Sides:
                 return ()
             by_form.setdefault(session.ranks[rank].ops.form[place.op.at], []).append(rank)
         sides = tuple(map(tuple, by_form.values()))
-    is_told = 1 < len(sides) <= _MAX_SIDES and any(len(side) > 1 for side in sides)
-    return sides if is_told else ()
+    is_reported = 1 < len(sides) <= _MAX_SIDES and any(len(side) > 1 for side in sides)
+    return sides if is_reported else ()
 
 
 def parting_values(
@@ -348,7 +350,7 @@ def parting_values(
     ]
     # An order before numbers, and these before lengths.
     names.sort(key=lambda name: (not name.startswith(KEYS_OF), not known[0][name].startswith("= ")))
-    told = (
+    reported = (
         _say_keys(name.removeprefix(KEYS_OF), [one[name] for one in known], sides)
         if name.startswith(KEYS_OF)
         else "; ".join(
@@ -357,7 +359,7 @@ def parting_values(
         )
         for name in names
     )
-    return [text for text in told if not any(text in one for one in said)][:_MAX_PARTED]
+    return [text for text in reported if not any(text in one for one in said)][:_MAX_PARTED]
 
 
 def _say_keys(name: str, orders: Sequence[str], sides: _Sides) -> str:

@@ -29,7 +29,7 @@ from distdbg.render.enclosing import (
     parameter_of,
     path_to,
 )
-from distdbg.render.finding_stacks import ToldStack
+from distdbg.render.finding_stacks import ReportedStack
 from distdbg.render.source_line import SourceLines
 
 #: Methods, and functions of the modules, that draw.
@@ -82,10 +82,10 @@ class StackLine(NamedTuple):
     source: ParsedSource
 
 
-def lines_of_stack(files: SourceLines, told: ToldStack) -> list[StackLine]:
+def lines_of_stack(files: SourceLines, reported: ReportedStack) -> list[StackLine]:
     """The innermost first, as far as there is source."""
     found = []
-    for one in told.frames:
+    for one in reported.frames:
         source = files.parsed(one.frame.file)
         if source is None:
             break

@@ -168,7 +168,7 @@ class _Call:
     shown: tuple[str, ...] = field(default=(), compare=False)
     """Inputs, op, root, outputs: the first of them that is another one is shown."""
 
-    def told_from(self, other: _Call) -> str:
+    def distinguish_from(self, other: _Call) -> str:
         """Tell in what a call differs: 'broadcast', 'op max', 'float32[1023]'; '' when no form shows it."""
         if self.name != other.name:
             return self.name
@@ -220,7 +220,7 @@ def _cell(
     at = found[seq]
     mine, status = _call(session, rank, at), log.ops.status[at]
     if usual is not None and mine.differs(usual):
-        return GridCell.DIFFERS, mine.told_from(usual)
+        return GridCell.DIFFERS, mine.distinguish_from(usual)
     if status == IN_FLIGHT:
         return GridCell.IN, ""
     return (GridCell.DONE if status == Status.OK else GridCell.FAILED), ""

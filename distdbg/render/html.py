@@ -24,7 +24,7 @@ from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.record.printable import shorten
 from distdbg.render.aggregate import choose_lanes, fold_lanes, lateness, meetings, waits
-from distdbg.render.finding_stacks import ToldStack, tell_stacks
+from distdbg.render.finding_stacks import ReportedStack, tell_stacks
 from distdbg.render.grid import Grid, GridCell, make_grid, place_of_finding
 from distdbg.render.page_data import page_data
 from distdbg.render.source_line import lines_of, source_of
@@ -191,7 +191,7 @@ def _where(session: Session, verdict: Verdict, folder: str) -> str:
     if root is None:
         return ""
     if not has_place(root):
-        return _told_lines(session, root, folder)
+        return _reported_lines(session, root, folder)
     parts = []
     place = place_of_finding(session, root)
     if root.kind is FindingKind.DEADLOCK:
@@ -201,13 +201,13 @@ def _where(session: Session, verdict: Verdict, folder: str) -> str:
     stacks = tell_stacks(session, verdict, root, source_of(session, folder), _MAX_SOURCE)
     guilty = [stack for stack in stacks if stack.is_cause]
     shown = [*guilty[:_MAX_STACKS], *stacks[len(guilty) :][: _MAX_STACKS // 2]]
-    told = "".join(map(_stack, shown))
+    reported = "".join(map(_stack, shown))
     stories = "".join(
         _story(session, rank, is_open=not at) for at, rank in enumerate(root.ranks[:_MAX_STORIES])
     )
     columns = ""
-    if told or stories:
-        left = f"<div><h3>Stacks</h3>{told}</div>" if told else ""
+    if reported or stories:
+        left = f"<div><h3>Stacks</h3>{reported}</div>" if reported else ""
         right = (
             f"<div><h3>What the ranks of the cause did last</h3>{stories}</div>" if stories else ""
         )
@@ -216,7 +216,7 @@ def _where(session: Session, verdict: Verdict, folder: str) -> str:
     return f'<section id="where"><h2>Where it happened</h2>{body}</section>' if body else ""
 
 
-def _told_lines(session: Session, root: Finding, folder: str) -> str:
+def _reported_lines(session: Session, root: Finding, folder: str) -> str:
     """What is written where a finding points to that has no stacks."""
     lines = "\n".join(
         f"{text_of(str(frame))}\n    {text_of(line)}"
@@ -257,7 +257,7 @@ def _grid(grid: Grid) -> str:
     )
 
 
-def _stack(stack: ToldStack) -> str:
+def _stack(stack: ReportedStack) -> str:
     lines = []
     for one in stack.frames:
         lines += [text_of(str(one.frame)), *([f"    {text_of(one.text)}"] if one.text else [])]

@@ -40,6 +40,16 @@ def loop_exits(source: ParsedSource, line: int) -> list[str]:
     return list(dict.fromkeys(found))[:_LIMIT]
 
 
+def ends_early(source: ParsedSource, line: int) -> bool:
+    """Whether a `break`, `return` or `raise` in the loop at a line, or in one within it, may end it."""
+    return any(
+        isinstance(node, (ast.Break, ast.Return, ast.Raise))
+        for loop in path_to(source.tree, line)
+        if isinstance(loop, Loop) and loop.lineno == line
+        for node, _ in _statements(loop)
+    )
+
+
 def _early_returns(source: ParsedSource, function: Function, line: int) -> Iterator[str]:
     """Those before the line, in none of its loops."""
     for node, is_nested in _statements(function):
@@ -62,10 +72,10 @@ def _exits(source: ParsedSource, loop: Loop, line: int) -> Iterator[str]:
                 continue
         condition = say_condition(source, node.lineno, loop)
         if condition and not _is_in_another_branch(source, node.lineno, line):
-            told = (
+            reported = (
                 "skips this call" if word == "continue" else f"ends the loop (line {loop.lineno})"
             )
-            yield f"a `{word}` {condition} {told}"
+            yield f"a `{word}` {condition} {reported}"
 
 
 def _is_in_another_branch(source: ParsedSource, exit_line: int, line: int) -> bool:

@@ -43,7 +43,7 @@ def short_lines(session: Session, verdict: Verdict) -> list[str]:
 
 def _blamed(session: Session, root: Finding) -> Iterator[str]:
     """What each rank to blame did: by the edges of a deadlock, the evidence, or where it is."""
-    told: set[int] = set()
+    reported: set[int] = set()
     facts: list[str] = []
     if root.kind is FindingKind.DEADLOCK and root.edges:
         yield from _unmet(root)
@@ -55,10 +55,10 @@ def _blamed(session: Session, root: Finding) -> Iterator[str]:
         if fact.rank is None or fact.rank in root.ranks:
             facts.append(evidence_text(fact))
             if fact.rank is not None:
-                told.add(fact.rank)
+                reported.add(fact.rank)
     said = root.what.replace(", at ", " at ")  # what the first line says already
     yield from (fact for fact in fold_facts(facts) if not said.startswith(fact))
-    for where, ranks in fold(session, set(root.ranks) - told):
+    for where, ranks in fold(session, set(root.ranks) - reported):
         yield f"{ranks_text(ranks)}: {where}"
 
 

@@ -188,16 +188,16 @@ def with_source_hint(session: Session, verdict: Verdict, source: SourceLines) ->
     asked = [rule for rule in HINTS if rule.is_asked(root)]
     if not asked:
         return verdict
-    told = tell_stacks(session, verdict, root, source, letters=80)
-    case = Case(session=session, root=root, told=told, source=source)
+    reported = tell_stacks(session, verdict, root, source, letters=80)
+    case = Case(session=session, root=root, reported=reported, source=source)
     given = ((rule, Advice(rule.hint(case), *rule.traits)) for rule in asked)
     found = next((one for one in given if one[1]), None)
     if found is None:
         return verdict
     rule, advice = found
-    told_root = root if rule.retell is None else rule.retell(case)
+    reported_root = root if rule.retell is None else rule.retell(case)
     # What it is about stays; what the other advice was worth does not.
-    better = replace(told_root, advice=advice, traits=root.all_traits - OF_ADVICE)
+    better = replace(reported_root, advice=advice, traits=root.all_traits - OF_ADVICE)
     return replace(
         verdict,
         what=better.what if verdict.what == root.what else verdict.what,

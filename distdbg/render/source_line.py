@@ -19,8 +19,8 @@ from typing import Final
 from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.session import Session, Stack
 from distdbg.diagnose.wording import short_site
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.printable import printable, shorten
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.record.regular_file import open_regular
 from distdbg.render.enclosing import (
     CallParameter,
@@ -139,8 +139,8 @@ def lines_of(
             known = frames.get(short_site(str(frame)))
             if known is not None:
                 known.add(frame)
-    told = (found for found in frames.values() if len(found) == 1)
-    lines = ((frame, source.text_of(frame, width)) for found in told for frame in found)
+    reported = (found for found in frames.values() if len(found) == 1)
+    lines = ((frame, source.text_of(frame, width)) for found in reported for frame in found)
     yield from islice(((frame, text) for frame, text in lines if text), _MAX_LINES)
 
 

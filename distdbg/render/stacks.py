@@ -13,11 +13,11 @@ from distdbg.diagnose.ops import NONE, OpRef
 from distdbg.diagnose.session import Activity, RankLog, Session, Stack
 from distdbg.diagnose.traits import StackRole
 from distdbg.diagnose.wording import say_site, short_site
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import NO_COLLECTIVE, Exit, Flag, Status
 from distdbg.record.libraries import is_library
 from distdbg.record.observations import threads_in
 from distdbg.record.rank_state import RankState
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.record.traceback_text import PACKAGE
 from distdbg.render.source_line import with_whole_name
 from distdbg.render.story import state_text
@@ -84,12 +84,12 @@ def other_threads(session: Session, root: Finding, rank: int) -> Iterator[Folded
     seen = () if log.activity is None else (log.activity.why,)
     stacks = (() if log.activity is None else log.activity.stack, _stack_of(session, rank)[2])
     known = [frame for stack in stacks for frame in stack if os.path.isabs(frame.file)]
-    told = dict.fromkeys(
+    reported = dict.fromkeys(
         thread
         for text in (*seen, *(fact.text for fact in root.evidence if fact.rank == rank))
         for thread in threads_in(text)
     )
-    for name, site in told:
+    for name, site in reported:
         frame = read_site(site)
         if frame is not None:
             frames = (with_whole_name(frame, known),)

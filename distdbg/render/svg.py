@@ -37,8 +37,8 @@ def draw_wait_graph(graph: WaitGraphPicture) -> str:
         core = [i for i, node in enumerate(nodes) if not node.on] or [0]
     others = [i for i in range(len(nodes)) if i not in core]
     width = _BOX[0]
-    is_circle = len(core) > 2 and all(nodes[i].on for i in core)
-    right = _circle(len(core)) if is_circle else _column(len(core), 2 * _GAP)
+    is_cycle = len(core) > 2 and all(nodes[i].on for i in core)
+    right = _circle(len(core)) if is_cycle else _column(len(core), 2 * _GAP)
     left = _column(len(others), _GAP)
     height = max(y for _, y in right + left) + _BOX[1] + 2 * _GAP
     begin = width + 150 if others else 0

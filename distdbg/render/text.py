@@ -25,8 +25,8 @@ from distdbg.diagnose.finding import Finding, FindingKind, Severity, Verdict
 from distdbg.diagnose.session import LogLine, Session
 from distdbg.errors import format_ranks
 from distdbg.record.durations import local_time_text
-from distdbg.record.entries import RecordedFrame
-from distdbg.render.finding_stacks import ToldStack, tell_stacks
+from distdbg.record.recorded_frame import RecordedFrame
+from distdbg.render.finding_stacks import ReportedStack, tell_stacks
 from distdbg.render.grid import Grid, GridCell, make_grid, place_of_finding
 from distdbg.render.source_line import lines_of, source_of
 from distdbg.render.story import StoryStep, ago_text, story_of
@@ -197,14 +197,14 @@ def _where(
         yield from _grid(grid, _ALL if verbose else _MAX_ROWS)
     source = source_of(session, folder)
     # A long line is broken, not cut: its end may be what matters.
-    told = tell_stacks(session, verdict, root, source, _MAX_LETTERS, is_whole=verbose)
-    guilty = [stack for stack in told if stack.is_cause]
+    reported = tell_stacks(session, verdict, root, source, _MAX_LETTERS, is_whole=verbose)
+    guilty = [stack for stack in reported if stack.is_cause]
     at_cause = [_lines_in(stack) for stack in guilty]
     frames = _ALL if verbose else _MAX_FRAMES
-    if told:
+    if reported:
         yield _head("Where they are")
         few = 2 * _MAX_STACKS if root.kind is FindingKind.DEADLOCK else _MAX_STACKS
-        waiting = told[len(guilty) :]
+        waiting = reported[len(guilty) :]
         for stacks, enough in ((guilty, 2 * _MAX_STACKS), (waiting, few)):
             most = _ALL if verbose else enough
             for stack in stacks[:most]:
@@ -283,11 +283,11 @@ def _grid(grid: Grid, most: int) -> Iterator[RenderableType]:
         yield _more(len(grid.rows) - most, "rows")
 
 
-def _lines_in(stack: ToldStack) -> list[tuple[str, int]]:
+def _lines_in(stack: ReportedStack) -> list[tuple[str, int]]:
     return [(one.frame.file, one.frame.line) for one in stack.frames]
 
 
-def _stack(stack: ToldStack, most: int, folder: str) -> RenderableType:
+def _stack(stack: ReportedStack, most: int, folder: str) -> RenderableType:
     """`most` frames; 0: its lines are those of the cause, and are shown there."""
     head = Text(f"{ranks_text(stack.ranks)}", style="bold")
     what = safe(stack.what)

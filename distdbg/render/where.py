@@ -9,8 +9,8 @@ from typing import Final
 from distdbg.diagnose.finding import Finding, FindingKind
 from distdbg.diagnose.ops import NEVER, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Flag, Status
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.render.words import seconds_text, site_text
 
 #: How an op ends that waited in vain.

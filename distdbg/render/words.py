@@ -12,9 +12,9 @@ from distdbg.diagnose import headline
 from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity
 from distdbg.errors import format_ranks
 from distdbg.record.durations import duration_text
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.folders import VERDICT_NAME
 from distdbg.record.printable import printable, shorten_middle
+from distdbg.record.recorded_frame import RecordedFrame
 
 #: A line of a program's making may be a megabyte.
 MAX_LETTERS: Final = 300
@@ -81,12 +81,12 @@ def fold_facts(texts: Iterable[str]) -> list[str]:
 def facts_of(finding: Finding) -> list[str]:
     """Its evidence, and for ranks that have none there, whom they wait for."""
     texts = fold_facts(map(evidence_text, finding.evidence))
-    told = {fact.rank for fact in finding.evidence}
+    reported = {fact.rank for fact in finding.evidence}
     blamed = set(finding.ranks)
     texts += [
         edge_text(edge)
         for edge in finding.edges
-        if edge.rank not in told and (edge.rank in blamed or not finding.evidence)
+        if edge.rank not in reported and (edge.rank in blamed or not finding.evidence)
     ]
     return texts
 

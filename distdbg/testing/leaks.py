@@ -47,10 +47,11 @@ def find_leaks(before: Holdings, patience_s: float = 10.0) -> list[str]:
     """Return what is held beyond `before`; things that are just ending get `patience_s`."""
     if not take_holdings().beyond(before):
         return []
-    # A caught exception and the frame that caught it hold each other, and all that is in the frame.
-    gc.collect()
     deadline = time.monotonic() + patience_s
     while True:
+        # A caught exception and the frame that caught it hold each other, and all that is in the frame: also
+        # those of a thread that has just ended.
+        gc.collect()
         leaks = take_holdings().beyond(before)
         if not leaks or time.monotonic() >= deadline:
             return leaks

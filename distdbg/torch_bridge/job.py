@@ -45,7 +45,7 @@ class TorchJob:
         self._dist = dist
         self._c10d = sys.modules["torch.distributed.distributed_c10d"]
         self._groups = TappedGroups()
-        self._groups.on_told_to_stop = switch_off
+        self._groups.on_asked_to_stop = switch_off
         self._watching: WatchingWorld | None = None
         self._tap = Tap(torch, self._groups)
         self._sockets: dict[int, int] = {}

@@ -92,7 +92,7 @@ class WatchingWorld:
         assert world.membership is not None  # of a World that has begun
         root = PrefixStore("creations", world.membership.store)
         everybody, me = list(default.ranks), default.ranks[default.rank()]
-        creation = _Watched(root, name, me, ranks, "new_group", call_site(), world.told)
+        creation = _Watched(root, name, me, ranks, "new_group", call_site(), world.reported)
         creation.off = world.membership.store
         lives = NewGroupMembers(name, everybody, default.members)
         store = PrefixStore(f"{name}/", root)
@@ -119,7 +119,7 @@ class WatchingWorld:
         assert world.membership is not None  # of a World that has begun
         root = PrefixStore("additions", world.membership.store)
         name, me = str(theirs.group.group_name), default.ranks[default.rank()]
-        creation = _Watched(root, name, me, ranks, "new_group", call_site(), world.told)
+        creation = _Watched(root, name, me, ranks, "new_group", call_site(), world.reported)
         creation.off = world.membership.store
         with use(world):
             made = create_group(

@@ -62,7 +62,7 @@ _CLOSE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Reported:
     """What the diagnosis says of one moment."""
 
     lines: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class ReplayFeed(PastFeed):
         self._is_big = sum(len(log.ops) for log in session.ranks.values()) > _MAX_DIAGNOSED
         self._stops: tuple[ReplayMark, ...] = ()
         self._topics: frozenset[Topic] = frozenset()
-        self._told: OrderedDict[int, _Told] = OrderedDict()
+        self._reported: OrderedDict[int, _Reported] = OrderedDict()
         self._ops: OrderedDict[int, tuple[OpRow, ...]] = OrderedDict()
         self._asked_ns: int | None = None
         self._at_ns = self._times[1]
@@ -221,12 +221,14 @@ class ReplayFeed(PastFeed):
 
     def _with_known(self, snapshot: Snapshot) -> Snapshot:
         """Add what was made for this moment already."""
-        told = self._told.get(self._at_ns)
-        if told is not None:
-            waits = wait_rows(told.waits, told.verdict, snapshot.ranks)
+        reported = self._reported.get(self._at_ns)
+        if reported is not None:
+            waits = wait_rows(reported.waits, reported.verdict, snapshot.ranks)
             if waits == snapshot.waits:  # whoever compares by identity sees what has changed
                 waits = snapshot.waits
-            snapshot = replace(snapshot, lines=told.lines, verdict=told.verdict, waits=waits)
+            snapshot = replace(
+                snapshot, lines=reported.lines, verdict=reported.verdict, waits=waits
+            )
         elif self._is_big:
             snapshot = replace(snapshot, lines=(), verdict=None, waits=())
         ops = self._ops.get(self._at_ns)
@@ -256,7 +258,7 @@ class ReplayFeed(PastFeed):
                 else:
                     self._make_one(at_ns, topics)
             except DistError:  # a record that cannot be judged is still to be looked at
-                self._keep(self._told, at_ns, _Told())
+                self._keep(self._reported, at_ns, _Reported())
 
     def _has_work(self, shown_ns: int | None, shown_topics: frozenset[Topic]) -> bool:
         return (shown_ns, shown_topics) != (self._at_ns, self._topics) or bool(
@@ -269,7 +271,7 @@ class ReplayFeed(PastFeed):
         if Topic.LOG in topics and self._log is None:
             return "log"
         is_wanted = not self._is_big or at_ns in (self._times[1], self._asked_ns)
-        return "verdict" if is_wanted and at_ns not in self._told else ""
+        return "verdict" if is_wanted and at_ns not in self._reported else ""
 
     def _make_one(self, at_ns: int, topics: frozenset[Topic]) -> None:
         match self._missing(at_ns, topics):
@@ -280,7 +282,7 @@ class ReplayFeed(PastFeed):
                 self._log = PastLog(lines)
                 self._publish(at_ns, replace(self._snapshot))
             case "verdict":
-                self._keep(self._told, at_ns, self._diagnose(at_ns))
+                self._keep(self._reported, at_ns, self._diagnose(at_ns))
 
     def _keep(self, kept: OrderedDict[int, Any], at_ns: int, value: object) -> None:
         """Keep and show it at once: whoever sees that nothing is missing finds all in the snapshot."""
@@ -300,7 +302,7 @@ class ReplayFeed(PastFeed):
         if at_ns == self._at_ns:
             self._snapshot = self._with_known(snapshot)
 
-    def _diagnose(self, at_ns: int) -> _Told:
+    def _diagnose(self, at_ns: int) -> _Reported:
         then = session_at(self.session, at_ns)
         diagnosed = diagnose_with_waits(then)
         verdict = diagnosed.verdict
@@ -308,7 +310,7 @@ class ReplayFeed(PastFeed):
         waits = diagnosed.waits or diagnosed.waits_before
         if at_ns >= self._times[1]:
             self._stops = tuple(sorted({*self._stops, *stops_in(verdict)}))
-        return _Told(
+        return _Reported(
             lines=tuple(short_lines(then, verdict)) if _is_worth_a_word(verdict, at_ns) else (),
             verdict=verdict,
             waits=tuple(edge for edges in waits.values() for edge in edges),

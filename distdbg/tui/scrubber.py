@@ -196,8 +196,8 @@ class Scrubber(Widget):
         right = f" {moment(end - begin, step)} "
         room = width - len(left) - len(right)
         if width >= _WIDE:
-            told = self._told(begin, end, room)
-            right = shorten(f"{right} {told}", width * 2 // 5) + " " if told else right
+            reported = self._reported(begin, end, room)
+            right = shorten(f"{right} {reported}", width * 2 // 5) + " " if reported else right
             room = width - len(left) - len(right)
         if room < 4:
             return Strip([Segment(left, base)]).adjust_cell_length(width, base)
@@ -227,7 +227,7 @@ class Scrubber(Widget):
                 segments.append(Segment("━" if at < here else "─", self._style(name, base)))
         return segments
 
-    def _told(self, begin: float, end: float, room: int) -> str:
+    def _reported(self, begin: float, end: float, room: int) -> str:
         """What happened here."""
         near = (end - begin) / max(room, 1) / 2
         stops = [stop for stop in self._stops() if abs(stop.at - self._at) <= near]

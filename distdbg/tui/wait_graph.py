@@ -203,7 +203,7 @@ def _waited_for(ranks: tuple[int, ...], rows: Mapping[int, RankRow]) -> WaitNode
 def _in_layers(
     alike: Sequence[Sequence[int]], first: Mapping[int, WaitRow], core: set[int]
 ) -> list[tuple[int, int]]:
-    """Index and layer of each: one further in than what it waits for; a circle as its waiting goes."""
+    """Index and layer of each: one further in than what it waits for; a cycle in the order of its waiting."""
     owner = {rank: at for at, ranks in enumerate(alike) for rank in ranks}
     targets: list[list[int]] = []
     waiters: dict[int, list[int]] = {}
@@ -227,15 +227,17 @@ def _in_layers(
                     layer[waiter] = layer[at] + 1
                     todo.append(waiter)
 
-    circles = _circles([at for at, ranks in enumerate(alike) if ranks[0] in core], targets)
-    spread([*circles, *(at for at, ranks in enumerate(alike) if ranks[0] not in first)])
+    cyclic = _in_order_of_waiting(
+        [at for at, ranks in enumerate(alike) if ranks[0] in core], targets
+    )
+    spread([*cyclic, *(at for at, ranks in enumerate(alike) if ranks[0] not in first)])
     for at in range(len(alike)):
-        if at not in layer:  # a circle that nobody called a deadlock
+        if at not in layer:  # a cycle that nobody called a deadlock
             spread([at])
     return order
 
 
-def _circles(core: Sequence[int], targets: Sequence[Sequence[int]]) -> list[int]:
+def _in_order_of_waiting(core: Sequence[int], targets: Sequence[Sequence[int]]) -> list[int]:
     """The core, each before the one that it waits for where that can be."""
     members = set(core)
     seen: dict[int, None] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distdbg.record.ends import RankEnd
+from distdbg.record.printable import file_name
 from distdbg.record.rank_state import RankState
 
 
@@ -28,7 +29,7 @@ def status_words(label: str) -> str:
 
 def frame_text(function: str, file: str, line: int | None) -> str:
     """'step (train.py:88)', without the folders; a native frame may have no file."""
-    place = file.replace("\\", "/").rpartition("/")[2]
+    place = file_name(file)
     if not place:
         return function
     return f"{function} ({place}:{line})" if line else f"{function} ({place})"

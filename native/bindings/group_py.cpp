@@ -190,6 +190,12 @@ void bind_group(nb::module_& module) {
              if (rank >= group.size()) throw Error(Fault::usage, "no such rank");
              return group.how_left(rank);
            })
+      .def("has_left",
+           [](const GroupHandle& self, std::uint32_t rank) {
+             Group& group = self.parts()->group;
+             if (rank >= group.size()) throw Error(Fault::usage, "no such rank");
+             return group.segment().rank(rank).left.load(std::memory_order_acquire) != 0;
+           })
       .def("leave_because",
            [](const GroupHandle& self, const nb::str& why, bool at_once) {
              Group& group = self.parts()->group;

@@ -200,7 +200,8 @@ void bind_record(nb::module_& module) {
            })
       .def("close_group",
            [](RecorderHandle& self, std::uint64_t group) {
-             if (Recorder* const writer = self.writer()) writer->close_group(group);
+             if (Recorder* const writer = self.writer())
+               writer->close_group(group, self.sites->here(0));
            })
       .def("begin",
            [](const std::shared_ptr<RecorderHandle>& self, std::uint64_t group, Form& form,
@@ -294,10 +295,14 @@ void bind_record(nb::module_& module) {
                    [](const RecorderHandle& self) {
                      return std::string(self.recorder->string(self.recorder->comm()));
                    })
-      // "train.py:88 (step)" of the caller outside this package, with the whole path.
       .def_static("reads_frames", &CallSites::reads_frames)
-      .def("call_site",
-           [](RecorderHandle& self) { return self.recorder->site_words(self.sites->here(0)); })
+      // "train.py:88 (step)" of the caller outside this package.
+      .def(
+          "call_site",
+          [](RecorderHandle& self, std::size_t most_nbytes) {
+            return self.recorder->site_words(self.sites->here(0), most_nbytes);
+          },
+          nb::arg("most_nbytes"))
       .def("site_words",
            [](RecorderHandle& self, std::uint32_t site) { return self.recorder->site_words(site); })
       // The sizes and offsets that distdbg/record/format.py must agree with.

@@ -108,8 +108,12 @@ void Group::attach(const Wait& wait, std::span<const Identity> members) {
 }
 
 // Another thread of this rank may be in an op that does not end, or ends later than this one may wait.
-void Group::lock_for_op(std::unique_lock<std::timed_mutex>& lock, const Wait& wait) {
+void Group::lock_for_op(std::unique_lock<OpMutex>& lock, const Wait& wait) {
   if (lock.try_lock()) return;
+  if (mutex_.is_held_by_this_thread())
+    throw Error(Fault::usage,
+                "this thread is in an op of the group; a signal handler that interrupts it cannot "
+                "call one");
   std::int64_t next_check = no_deadline;  // who is in the op looks for deaths
   while (!lock.try_lock_for(std::chrono::nanoseconds(wait.nap_ns(slice_ns)))) {
     try {

@@ -28,6 +28,7 @@
 #include "fork.hpp"
 #include "futex.hpp"
 #include "links.hpp"
+#include "op_mutex.hpp"
 #include "peer_heap.hpp"
 #include "peers.hpp"
 #include "plan.hpp"
@@ -217,7 +218,7 @@ class Group {
  private:
   struct Running;  // one execution of a plan
 
-  void run_recorded(Running& op, std::unique_lock<std::timed_mutex>& lock, const Describe& describe,
+  void run_recorded(Running& op, std::unique_lock<OpMutex>& lock, const Describe& describe,
                     const Wait& wait);
   void run_in_turn(Running& op, const Describe& describe, const Wait& wait);
   // What agree() tells walk().
@@ -255,7 +256,7 @@ class Group {
   bool withdraw(std::uint64_t number);
   void find_missing();
   void attach(const Wait& wait, std::span<const Identity> members);
-  void lock_for_op(std::unique_lock<std::timed_mutex>& lock, const Wait& wait);
+  void lock_for_op(std::unique_lock<OpMutex>& lock, const Wait& wait);
   void try_single_copy(const Wait& wait);
   void note_end(std::uint32_t r, const std::string& why, bool is_lost);
   std::vector<std::string> exchange_descriptions(const std::string& own, const Wait& wait,
@@ -311,7 +312,7 @@ class Group {
   const std::uint32_t options_;
   const std::uint32_t checksum_interval_;
   std::atomic<std::uint32_t> level_{level_detail};
-  std::timed_mutex mutex_;  // one op at a time; protects everything below
+  OpMutex mutex_;  // one op at a time; protects everything below
   std::uint64_t gate_ = 0;
   std::uint64_t seq_ = 0;
   std::atomic<std::uint64_t> issued_{0};

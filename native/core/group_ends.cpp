@@ -102,8 +102,10 @@ std::string Group::how_left(std::uint32_t r) const {
   const bool is_process = r < watched_.size() && r != rank_ && !is_local_[r] && is_here_[r];
   // A group that was destroyed leaves its process alive. The end of a process has a reason of its own;
   // without one nobody asked for it (os._exit, a signal).
-  if (why.empty() && segment_.rank(r).left.load(std::memory_order_acquire) != 0)
-    return "left (destroyed the group)";
+  constexpr std::string_view destroyed = "destroyed the group";
+  if ((why.empty() || why.starts_with(destroyed)) &&
+      segment_.rank(r).left.load(std::memory_order_acquire) != 0)
+    return std::string("left (").append(why.empty() ? destroyed : why).append(")");
   const std::string end = is_process ? watched_[r].how() : std::string();
   constexpr std::string_view exited = "exited (code ";
   const bool has_code = end.starts_with(exited);

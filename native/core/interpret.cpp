@@ -245,8 +245,8 @@ bool Group::run_awake(const Plan& plan, const Describe& describe, std::span<cons
   return !standing;
 }
 
-void Group::run_recorded(Running& op, std::unique_lock<std::timed_mutex>& lock,
-                         const Describe& describe, const Wait& wait) {
+void Group::run_recorded(Running& op, std::unique_lock<OpMutex>& lock, const Describe& describe,
+                         const Wait& wait) {
   try {
     if (!lock) lock_for_op(lock, wait);
     run_in_turn(op, describe, wait);

@@ -51,7 +51,7 @@ bool Links::stands_in() const {
 }
 
 void Links::tell_cause() {
-  if (notices_.has_told_cause()) return;
+  if (notices_.has_sent_cause()) return;
   if (stands_in()) {
     const auto& hosts = group_.hosts();
     const std::size_t count = hosts.size();
@@ -215,13 +215,13 @@ void Links::compare_calls() {
     } catch (const Error&) {  // nothing is known of that host
     }
   }
-  const auto have_all_told = [&] {
+  const auto have_all_reported = [&] {
     transport_->poll();
     for (std::size_t host = 0; host < hosts.size(); ++host)
       if (host != group_.host() && !notices_.has_heard_calls(hosts[host].front())) return false;
     return true;
   };
-  while (!have_all_told() && now_ns() < until)
+  while (!have_all_reported() && now_ns() < until)
     transport_->wait(5 * ns_per_ms, [&] { return transport_->poll(); });
   is_comparing_ = false;
 }

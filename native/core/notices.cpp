@@ -26,7 +26,7 @@ Notices::Notices(Group& group)
       is_linked_(group.size(), false),
       has_ended_(group.size(), false),
       texts_(group.size()),
-      told_in_(group.size(), 0),
+      notified_in_(group.size(), 0),
       heard_in_(group.size(), 0) {}
 
 bool Notices::is_of_timeout(const Envelope& envelope) {
@@ -69,8 +69,8 @@ void Notices::tell(Transport& transport, Frame frame, const std::string& text) {
 
 void Notices::tell_cause(Transport& transport) {
   const Cause& cause = group_.segment().header().cause;
-  if (has_told_cause_ || cause.state.load(std::memory_order_acquire) != 2) return;
-  has_told_cause_ = true;
+  if (has_sent_cause_ || cause.state.load(std::memory_order_acquire) != 2) return;
+  has_sent_cause_ = true;
   Frame frame{};
   frame.type = cause_type;
   frame.rank = cause.rank;
@@ -87,14 +87,14 @@ void Notices::tell_leave(Transport& transport) {
   frame.nbytes = leave_words_.size();
   for (std::uint32_t r = 0; r < group_.size(); ++r) {
     if (!is_linked_[r] || has_ended_[r]) continue;
-    told_.push_back(r);
-    are_told_.push_back(false);
-    transport.post(r, std::bit_cast<Envelope>(frame), text_piece(leave_words_), &are_told_.back());
+    notified_.push_back(r);
+    are_sent_.push_back(false);
+    transport.post(r, std::bit_cast<Envelope>(frame), text_piece(leave_words_), &are_sent_.back());
   }
   transport.poll();
   const auto have_all = [&] {
-    for (std::size_t i = 0; i < told_.size(); ++i)
-      if (!are_told_[i] && !has_ended_[told_[i]]) return false;
+    for (std::size_t i = 0; i < notified_.size(); ++i)
+      if (!are_sent_[i] && !has_ended_[notified_[i]]) return false;
     return true;
   };
   const std::int64_t until = now_ns() + leave_limit_ns;
@@ -104,7 +104,7 @@ void Notices::tell_leave(Transport& transport) {
 
 void Notices::tell_calls(Transport& transport, std::uint32_t peer) {
   const std::uint64_t seq = group_.seq() + 1;  // 0: never
-  if (std::exchange(told_in_[peer], seq) == seq) return;
+  if (std::exchange(notified_in_[peer], seq) == seq) return;
   const std::vector<std::uint64_t> calls = group_.calls_here();
   Frame frame{};
   frame.type = calls_type;

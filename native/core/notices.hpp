@@ -40,7 +40,7 @@ class Notices {
   bool may_bring_more(std::uint32_t peer) const { return is_linked_[peer] && !has_ended_[peer]; }
   // To all that are linked, once the group is broken; then nobody waits any longer.
   void tell_cause(Transport& transport);
-  bool has_told_cause() const { return has_told_cause_; }
+  bool has_sent_cause() const { return has_sent_cause_; }
   // Returns once that, and so all that was posted before, has left this process; not where the group is broken,
   // or the others do not read for `leave_limit_ns`. Before the transport is closed.
   void tell_leave(Transport& transport);
@@ -68,15 +68,15 @@ class Notices {
   void tell(Transport& transport, Frame frame, const std::string& text);
 
   Group& group_;
-  std::vector<bool> is_linked_;          // by rank
-  std::vector<bool> has_ended_;          // by rank: it has said that it leaves, or was lost
-  std::vector<std::string> texts_;       // by rank, of what arrives
-  std::vector<std::uint64_t> told_in_;   // by rank, the op in which it was told of calls
-  std::vector<std::uint64_t> heard_in_;  // and in which it told of its own
-  bool has_told_cause_ = false;
-  std::string leave_words_;          // what is told when this rank leaves,
-  std::vector<std::uint32_t> told_;  // whom,
-  std::deque<bool> are_told_;        // and whether it has left this process
+  std::vector<bool> is_linked_;             // by rank
+  std::vector<bool> has_ended_;             // by rank: it has said that it leaves, or was lost
+  std::vector<std::string> texts_;          // by rank, of what arrives
+  std::vector<std::uint64_t> notified_in_;  // by rank, the op in which it was told of calls
+  std::vector<std::uint64_t> heard_in_;     // and in which it told of its own
+  bool has_sent_cause_ = false;
+  std::string leave_words_;              // what is told when this rank leaves,
+  std::vector<std::uint32_t> notified_;  // whom,
+  std::deque<bool> are_sent_;            // and whether it has left this process
 };
 
 }  // namespace distdbg

@@ -44,8 +44,7 @@ static MessagePointer start_note(std::uint64_t nbytes, int peer, std::int64_t ta
 }
 
 std::string Message::words() const {
-  std::string text = recorder != nullptr && site != 0 ? recorder->site_words(site) : std::string();
-  return text.size() <= words_nbytes ? text : text.substr(text.size() - words_nbytes);
+  return recorder != nullptr ? recorder->site_words(site, words_nbytes) : std::string();
 }
 
 std::string_view Message::note_words() const {

@@ -108,12 +108,20 @@ std::uint32_t Recorder::add_site(std::uint32_t file, std::uint32_t function, std
   return index;
 }
 
-std::string Recorder::site_words(std::uint32_t site) const {
+std::string Recorder::site_words(std::uint32_t site, std::size_t most_nbytes) const {
   if (site == 0) return {};
   const SiteEntry& entry = section<SiteEntry>(SectionId::sites)[site];
-  const std::string_view file = string(entry.file);
-  return std::string(file.empty() ? "?" : file) + ":" + std::to_string(entry.line) + " (" +
-         std::string(string(entry.function)) + ")";
+  std::string_view file = string(entry.file);
+  if (file.empty()) file = "?";
+  const std::string line = std::to_string(entry.line);
+  const std::string_view function = string(entry.function);
+  const std::size_t room = most_nbytes - std::min(most_nbytes, line.size() + sizeof ": (...)" - 1);
+  while (file.size() + function.size() > room && file.find('/') < file.size() - 1)
+    file.remove_prefix(file.find('/') + 1);
+  file = last_characters(file, room);
+  const std::string_view shown = last_characters(function, room - file.size());
+  const std::string_view cut = shown.size() < function.size() ? "..." : "";
+  return std::string(file) + ":" + line + " (" + std::string(cut) + std::string(shown) + ")";
 }
 
 std::uint64_t Recorder::add_text(std::string_view text) {
@@ -174,12 +182,13 @@ std::uint64_t Recorder::add_group(const GroupFacts& facts) {
   return number;
 }
 
-void Recorder::close_group(std::uint64_t number) {
+void Recorder::close_group(std::uint64_t number, std::uint32_t site) {
   const Lock lock(*this);
   Group* group = find_group(number);
   if (group == nullptr || group->is_closed) return;
   group->is_closed = true;
   is_counting_full_ = false;
+  group_entry(number).closed_site = site;
   publish(group_entry(number).closed_ns, static_cast<std::uint64_t>(now_ns()));
 }
 

@@ -123,7 +123,7 @@ class Recorder {
   std::uint32_t add_site(std::uint32_t file, std::uint32_t function, std::uint32_t line,
                          std::uint32_t parent);
   std::uint64_t add_group(const GroupFacts& facts);
-  void close_group(std::uint64_t group);
+  void close_group(std::uint64_t group, std::uint32_t site);
   std::uint64_t add_text(std::string_view text);
   void set_broken(std::uint64_t group, std::uint64_t text);
   void set_exit(std::uint64_t how, std::uint64_t text);
@@ -167,8 +167,9 @@ class Recorder {
   // This rank is alive in native code.
   void beat(std::int64_t now) { state().heartbeat_ns = now; }
 
-  // "train.py:88 (step)", with the whole path of the file.
-  std::string site_words(std::uint32_t site) const;
+  // "train.py:88 (step)", with the whole path of the file. What has no room: folders first, then the
+  // beginning of the function's name. The file and the line stay.
+  std::string site_words(std::uint32_t site, std::size_t most_nbytes = std::string::npos) const;
   std::string_view string(std::uint32_t reference) const;
   std::uint32_t comm() const { return comm_; }
   std::uint64_t last_number() const { return state().last_number; }

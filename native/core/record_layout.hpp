@@ -115,7 +115,8 @@ struct GroupEntry {
   std::uint64_t ended_seq;
   std::uint64_t current;
   std::uint64_t broken;
-  std::uint64_t padding[19];
+  std::uint64_t closed_site;
+  std::uint64_t padding[18];
 };
 
 struct CounterEntry {

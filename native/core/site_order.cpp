@@ -48,8 +48,8 @@ SiteOrder::Answer SiteOrder::look_at(std::span<const std::uint64_t> sites, bool 
     }
     recent_[next_++ % window] = &pairing;
   }
-  if (answer.verdict == Verdict::quiet && has_mixed_layouts && !pairing.has_told_layouts) {
-    pairing.has_told_layouts = true;
+  if (answer.verdict == Verdict::quiet && has_mixed_layouts && !pairing.has_reported_layouts) {
+    pairing.has_reported_layouts = true;
     answer.verdict = Verdict::layouts;
   }
   return answer;

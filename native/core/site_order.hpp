@@ -40,7 +40,7 @@ class SiteOrder {
     std::uint32_t seen = 0;
     std::uint64_t last_seq = 0;
     bool has_crossed = false;  // and was told
-    bool has_told_layouts = false;
+    bool has_reported_layouts = false;
   };
 
   // Pairings by the hash of their sites; entries stay where they are, so `recent_` may point at them.

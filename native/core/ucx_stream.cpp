@@ -71,8 +71,8 @@ void UcxStream::settle(std::vector<UcxPart>& read) {
   if (done_.empty()) return;
   read.insert(read.end(), done_.begin(), done_.end());
   done_.clear();
-  if (consumed_ - told_ < ucx_window / 4 || !is_open()) return;
-  told_ = consumed_;
+  if (consumed_ - reported_ < ucx_window / 4 || !is_open()) return;
+  reported_ = consumed_;
   tell(UcxType::room, consumed_);
 }
 

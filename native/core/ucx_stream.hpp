@@ -58,7 +58,7 @@ class UcxStream {
   std::uint64_t at_ = 0;  // in the first of them
   std::vector<UcxPart> done_;
   std::uint64_t consumed_ = 0;  // cost of what was read
-  std::uint64_t told_ = 0;      // of that, known to the writer
+  std::uint64_t reported_ = 0;  // of that, known to the writer
 };
 
 }  // namespace distdbg

@@ -15,6 +15,15 @@ inline std::string_view whole_characters(std::string_view text, std::size_t most
   return text.substr(0, most_nbytes);
 }
 
+// The same from its end.
+inline std::string_view last_characters(std::string_view text, std::size_t most_nbytes) {
+  if (text.size() <= most_nbytes) return text;
+  text.remove_prefix(text.size() - most_nbytes);
+  while (!text.empty() && (static_cast<unsigned char>(text[0]) & 0xC0) == 0x80)
+    text.remove_prefix(1);
+  return text;
+}
+
 // How many bytes the character at the beginning of a text has; 0: it is none.
 inline std::size_t character_nbytes(std::string_view text) {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };

@@ -87,7 +87,7 @@ void nonfinite_is_found_in_every_dtype() {
   CHECK(!any_nonfinite(Dtype::float32, largest, 2));
 }
 
-void crossed_sites_are_told_once() {
+void crossed_sites_are_reported_once() {
   using Verdict = SiteOrder::Verdict;
   SiteOrder order;
   const std::vector<std::uint64_t> ab{1, 2, 2};
@@ -448,7 +448,7 @@ void compare_again_after_losing_step(Group& group) {
 int main() {
   hash_sees_each_byte();
   nonfinite_is_found_in_every_dtype();
-  crossed_sites_are_told_once();
+  crossed_sites_are_reported_once();
   sites_that_only_differ_are_quiet();
   read_only_inputs_are_looked_at_again();
   for (const bool single_copy : {true, false}) {

@@ -107,17 +107,17 @@ void told(Op op, const std::string& what, const std::vector<Raw>& frames, bool i
     });
 }
 
-void recv_is_told(const std::string& what, const std::vector<Raw>& frames,
-                  bool is_answered = false) {
+void recv_is_reported(const std::string& what, const std::vector<Raw>& frames,
+                      bool is_answered = false) {
   told(Op::recv, what, frames, is_answered);
 }
-void send_is_told(const std::string& what, const std::vector<Raw>& frames) {
+void send_is_reported(const std::string& what, const std::vector<Raw>& frames) {
   told(Op::send, what, frames, false);
 }
 
 // The counters of a ring are in memory that both ranks can write: one that says more than the ring holds would have
 // this rank read, or write, beside it. `is_mine`: of the ring that rank 0 writes.
-void counters_are_told(bool is_send, bool is_mine, std::uint64_t written, std::uint64_t read) {
+void counters_are_reported(bool is_send, bool is_mine, std::uint64_t written, std::uint64_t read) {
   for (const bool is_async : {false, true})
     run_ranks(2, false, [&](Group& group) {
       Segment& segment = group.segment();
@@ -152,66 +152,66 @@ void counters_are_told(bool is_send, bool is_mine, std::uint64_t written, std::u
 void test_counters_that_cannot_be() {
   constexpr std::uint64_t much = std::uint64_t{1} << 40;
   for (const bool is_send : {false, true}) {
-    counters_are_told(is_send, true, much, 0);  // more to read than there is room for
-    counters_are_told(is_send, true, 0, 64);    // less than was read
+    counters_are_reported(is_send, true, much, 0);  // more to read than there is room for
+    counters_are_reported(is_send, true, 0, 64);    // less than was read
   }
-  counters_are_told(true, false, much, 0);  // less than no room
-  counters_are_told(true, false, 0, much);  // more room than there is
+  counters_are_reported(true, false, much, 0);  // less than no room
+  counters_are_reported(true, false, 0, much);  // more room than there is
 }
 
 void test_frames_of_no_kind() {
-  recv_is_told("it is of no known kind", {{.type = 7}});
-  recv_is_told("it is of no known kind",
-               {{.type = 0x101}});  // a notice, which hosts send each other
-  recv_is_told("words that are too long", {{.payload_nbytes = 500, .type = words}});
+  recv_is_reported("it is of no known kind", {{.type = 7}});
+  recv_is_reported("it is of no known kind",
+                   {{.type = 0x101}});  // a notice, which hosts send each other
+  recv_is_reported("words that are too long", {{.payload_nbytes = 500, .type = words}});
 }
 
 void test_offers() {
   constexpr std::uint64_t all = 40'000;
   const std::string wrong_device = "an offer from a device that cannot be one";
-  recv_is_told("an offer that brings 100 of 40000 bytes",
-               {{.payload_nbytes = 100, .type = offer, .nbytes = all, .tag = 3}});
+  recv_is_reported("an offer that brings 100 of 40000 bytes",
+                   {{.payload_nbytes = 100, .type = offer, .nbytes = all, .tag = 3}});
   // More than comes with an offer: a receiver would take memory for it.
-  recv_is_told("an offer that brings 200000 of 200000 bytes",
-               {{.payload_nbytes = 200'000, .type = offer, .nbytes = 200'000, .tag = 3}});
-  recv_is_told("an offer of no known kind", {{.type = offer, .status = more, .nbytes = all}});
-  recv_is_told("an offer of no known dtype", {{.type = offer, .nbytes = all, .dtype = 1000}});
-  recv_is_told("an offer with the number of an earlier one",
-               {{.type = offer, .id = 4, .nbytes = all, .tag = 8},
-                {.type = offer, .id = 4, .nbytes = all, .tag = 9}});
-  recv_is_told(wrong_device,
-               {{.payload_nbytes = 600, .type = offer, .status = device, .nbytes = all}});
-  recv_is_told(wrong_device, {{.type = offer, .status = device}});
-  recv_is_told(wrong_device,
-               {{.payload_nbytes = 8, .type = offer, .status = staged, .nbytes = all}});
+  recv_is_reported("an offer that brings 200000 of 200000 bytes",
+                   {{.payload_nbytes = 200'000, .type = offer, .nbytes = 200'000, .tag = 3}});
+  recv_is_reported("an offer of no known kind", {{.type = offer, .status = more, .nbytes = all}});
+  recv_is_reported("an offer of no known dtype", {{.type = offer, .nbytes = all, .dtype = 1000}});
+  recv_is_reported("an offer with the number of an earlier one",
+                   {{.type = offer, .id = 4, .nbytes = all, .tag = 8},
+                    {.type = offer, .id = 4, .nbytes = all, .tag = 9}});
+  recv_is_reported(wrong_device,
+                   {{.payload_nbytes = 600, .type = offer, .status = device, .nbytes = all}});
+  recv_is_reported(wrong_device, {{.type = offer, .status = device}});
+  recv_is_reported(wrong_device,
+                   {{.payload_nbytes = 8, .type = offer, .status = staged, .nbytes = all}});
 }
 
 void test_pieces() {
   // From a device, so that it has to be asked for.
   const Raw sound{.type = offer, .status = staged, .nbytes = 40'000, .tag = 3};
   const std::string what = "a piece of a message that was not asked for";
-  recv_is_told(what, {sound, {.payload_nbytes = 8, .type = data, .nbytes = 40'000, .address = 8}},
-               true);
-  recv_is_told(what, {sound, {.payload_nbytes = 8, .type = data, .nbytes = 40'008}}, true);
-  recv_is_told(what, {sound, {.type = data, .nbytes = 40'000}}, true);
+  recv_is_reported(
+      what, {sound, {.payload_nbytes = 8, .type = data, .nbytes = 40'000, .address = 8}}, true);
+  recv_is_reported(what, {sound, {.payload_nbytes = 8, .type = data, .nbytes = 40'008}}, true);
+  recv_is_reported(what, {sound, {.type = data, .nbytes = 40'000}}, true);
 }
 
 void test_answers() {
   const std::string turn = "an answer that comes out of turn";
-  send_is_told(turn, {{.type = answer, .status = more, .tag = 8}});
-  send_is_told(turn, {{.type = answer, .status = push, .nbytes = 8, .tag = 8},
-                      {.type = answer, .status = taken}});
-  send_is_told("an answer with a payload",
-               {{.payload_nbytes = 8, .type = answer, .status = taken}});
-  send_is_told("an answer of no known kind", {{.type = answer, .status = 9}});
-  send_is_told("an answer of no known kind", {{.type = answer, .status = staged}});
-  send_is_told("an answer of no known dtype",
-               {{.type = answer, .status = mismatch, .nbytes = 8, .dtype = 1000}});
-  send_is_told("an answer with room for 7 of 40000 bytes",
-               {{.type = answer, .status = push, .nbytes = 8, .tag = 7}});
-  send_is_told("an answer with room for 8 of 40000 bytes",
-               {{.type = answer, .status = push, .nbytes = 8, .tag = 8},
-                {.type = answer, .status = more, .tag = 8}});
+  send_is_reported(turn, {{.type = answer, .status = more, .tag = 8}});
+  send_is_reported(turn, {{.type = answer, .status = push, .nbytes = 8, .tag = 8},
+                          {.type = answer, .status = taken}});
+  send_is_reported("an answer with a payload",
+                   {{.payload_nbytes = 8, .type = answer, .status = taken}});
+  send_is_reported("an answer of no known kind", {{.type = answer, .status = 9}});
+  send_is_reported("an answer of no known kind", {{.type = answer, .status = staged}});
+  send_is_reported("an answer of no known dtype",
+                   {{.type = answer, .status = mismatch, .nbytes = 8, .dtype = 1000}});
+  send_is_reported("an answer with room for 7 of 40000 bytes",
+                   {{.type = answer, .status = push, .nbytes = 8, .tag = 7}});
+  send_is_reported("an answer with room for 8 of 40000 bytes",
+                   {{.type = answer, .status = push, .nbytes = 8, .tag = 8},
+                    {.type = answer, .status = more, .tag = 8}});
   told(Op::pieces, turn, {{.type = answer, .status = taken}}, false);
 }
 

@@ -5,9 +5,17 @@
 #include "check.hpp"
 #include "utf8.hpp"
 
+using distdbg::last_characters;
 using distdbg::shown;
+using distdbg::whole_characters;
 
 int main() {
+  CHECK(whole_characters("a\u00fcb", 2) == "a");
+  CHECK(whole_characters("a\u00fcb", 3) == "a\u00fc");
+  CHECK(last_characters("a\u00fcb", 2) == "b");
+  CHECK(last_characters("a\u00fcb", 3) == "\u00fcb");
+  CHECK(last_characters("a\u00fcb", 4) == "a\u00fcb");
+  CHECK(last_characters("\u00fc", 1).empty());
   CHECK(shown("") == "");
   CHECK(shown("rank 3 left: no data") == "rank 3 left: no data");
   CHECK(shown("gr\u00fc\u00dfe, \u65e5\u672c, \U0001F642") ==

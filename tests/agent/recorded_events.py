@@ -110,7 +110,7 @@ def _from_plain(words: Plain) -> Event:
     if kind is RecordsRead:
         return _records(words)
     if kind is AccountReceived:
-        return AccountReceived(told=HostAccountState(*words["told"]))
+        return AccountReceived(reported=HostAccountState(*words["reported"]))
     if kind is RanksEnded:
         return RanksEnded(ends=tuple(SeenEnd(*end) for end in words["ends"]))
     if kind is ClockSeen:

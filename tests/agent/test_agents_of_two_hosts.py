@@ -71,7 +71,7 @@ def launchers(tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
         time.sleep(0.02)  # the agents leave by themselves
 
 
-def ranks_told(path: Path) -> dict[int, str]:
+def ranks_reported(path: Path) -> dict[int, str]:
     with suppress(DistNetworkError), AgentClient.at(path) as client:
         return {row["rank"]: row["host"] for row in client.ask("ranks")["ranks"]}
     return {}
@@ -90,8 +90,8 @@ def test_the_root_knows_both_hosts_a_pause_stops_both_and_the_clocks_are_written
     while True:
         for path in tmp_path.glob("distdbg-*/.agents/*.sock"):
             sockets[re.sub(r".*@|\.sock$", "", path.name)] = path
-        told = [ranks_told(path) for path in sockets.values()]
-        whole = [ranks for ranks in told if len(ranks) == 2]
+        reported = [ranks_reported(path) for path in sockets.values()]
+        whole = [ranks for ranks in reported if len(ranks) == 2]
         if whole:
             break
         assert time.monotonic() < deadline, output()

@@ -69,9 +69,9 @@ def test_an_op_is_told_of_every_rank_also_of_one_that_has_not_come(
     with job.connect() as client:
         job.await_row(client, 0, lambda row: row["op"].startswith("all_reduce #51"))
         now_ns = time.time_ns()
-        told = client.ask("op", group="0", seq=51)
-        assert (told["op"], told["ranks"]) == ("all_reduce #51 on group 'world'", [0, 1])
-        here, absent = told["arrivals"]
+        reported = client.ask("op", group="0", seq=51)
+        assert (reported["op"], reported["ranks"]) == ("all_reduce #51 on group 'world'", [0, 1])
+        here, absent = reported["arrivals"]
         assert absent == {"rank": 1, "has_come": False, "is_overwritten": False}
         assert here["status"] == "in flight"
         assert here["form"] == "float32[3,2], sum"
@@ -95,13 +95,13 @@ def test_both_sides_of_a_message_are_told(start_job: Callable[..., Any]) -> None
         job.await_row(client, 0, lambda row: row["state"] == "waiting")
         ops = client.ask("history", rank=0, most=5)["ops"]
         assert [op["kind"] for op in ops[:2]] == ["barrier", "send"]
-        told = client.ask("op", rank=0, number=ops[1]["number"])
-        assert [(one["rank"], one["kind"], one["tag"]) for one in told["arrivals"]] == [
+        reported = client.ask("op", rank=0, number=ops[1]["number"])
+        assert [(one["rank"], one["kind"], one["tag"]) for one in reported["arrivals"]] == [
             (0, "send", 7),
             (1, "recv", 7),
         ]
-        assert told["ranks"] == [0, 1]
-        back = client.ask("op", rank=1, number=told["arrivals"][1]["number"])
+        assert reported["ranks"] == [0, 1]
+        back = client.ask("op", rank=1, number=reported["arrivals"][1]["number"])
         assert [one["rank"] for one in back["arrivals"]] == [1, 0]
 
 
@@ -126,12 +126,16 @@ def test_bars_tell_what_is_new_and_what_has_ended_since(start_job: Callable[...,
         )
         assert client.ask("bars", since=first["next"])["bars"] == {}
         (job.folder / "go").touch()
-        going = ask_until(client, "bars", lambda told: "0" in told["bars"], since=first["next"])
+        going = ask_until(
+            client, "bars", lambda reported: "0" in reported["bars"], since=first["next"]
+        )
         new = going["bars"]["0"]
         assert new["seq"] == [21]
         later = going
         while new["ended"] == [-1]:
-            later = ask_until(client, "bars", lambda told: "0" in told["bars"], since=later["next"])
+            later = ask_until(
+                client, "bars", lambda reported: "0" in reported["bars"], since=later["next"]
+            )
             new = later["bars"]["0"]
         assert new["seq"] == [21]
         assert new["status"] == [0]
@@ -150,28 +154,32 @@ def test_one_rank_is_told_closely(start_job: Callable[..., Any]) -> None:
     )
     with job.connect() as client:
         job.await_row(client, 0, lambda row: row["state"] == "waiting")
-        told = client.ask("rank", rank=0)
-        assert told["argv"][-1].endswith("job.py")
-        assert (told["level"], told["world_size"], told["has_record"]) == ("detail", 2, True)
-        assert told["threads"] >= 1
-        (group,) = told["groups"]
+        reported = client.ask("rank", rank=0)
+        assert reported["argv"][-1].endswith("job.py")
+        assert (reported["level"], reported["world_size"], reported["has_record"]) == (
+            "detail",
+            2,
+            True,
+        )
+        assert reported["threads"] >= 1
+        (group,) = reported["groups"]
         assert (group["desc"], group["issued_seq"], group["ended_seq"]) == ("world", 21, 20)
-        (wait,) = told["waits"]
-        (op,) = told["in_flight"]
+        (wait,) = reported["waits"]
+        (op,) = reported["in_flight"]
         assert wait["number"] == op["number"]
         assert wait["site"] != op["site"]
-        assert set(told["lost"].values()) == {0}
-        assert client.ask("ranks")["ranks"][0]["threads"] == told["threads"]
+        assert set(reported["lost"].values()) == {0}
+        assert client.ask("ranks")["ranks"][0]["threads"] == reported["threads"]
 
 
 @pytest.mark.slow
 def test_without_kept_output_the_log_says_how_to_keep_it(start_job: Callable[..., Any]) -> None:
     job = start_job("time.sleep(600)\n", 1)
     with job.connect() as client:
-        told = client.ask("log")
-        assert told["lines"] == []
-        assert not told["is_kept"]
-        assert "`distdbg run --tee 3` or `--redirects 3` keeps it" in told["why"]
+        reported = client.ask("log")
+        assert reported["lines"] == []
+        assert not reported["is_kept"]
+        assert "`distdbg run --tee 3` or `--redirects 3` keeps it" in reported["why"]
 
 
 WRONG: list[tuple[str, dict[str, Any]]] = [

@@ -158,13 +158,13 @@ def test_an_op_takes_as_long_as_on_its_slowest_rank(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_last_words_are_the_error_and_not_its_hint() -> None:
-    told = (
+    reported = (
         "Traceback (most recent call last):\n"
         '  File "x.py", line 1, in <module>\n'
         "[rank 12] distdbg.errors.BackendMissingError: backend 'nccl' is not available here\n"
         "[rank 12]   hint: pip install 'distdbg[gpu]'\n\n"
     )
-    assert gpu.last_words(told).endswith(
+    assert gpu.last_words(reported).endswith(
         "BackendMissingError: backend 'nccl' is not available here"
     )
     assert gpu.last_words("") == gpu.last_words("  \n") == ""
@@ -198,8 +198,8 @@ def be_a_rank(way: str) -> tuple[list[str], bool, str, int]:
 def test_a_rank_measures_each_op_between_idle_devices(
     ranks: Callable[..., list[Any]], way: str, ipc: str
 ) -> None:
-    for rank, told in enumerate(ranks(be_a_rank, 2, way=way)):
-        names, are_positive, setting, waits = told
+    for rank, reported in enumerate(ranks(be_a_rank, 2, way=way)):
+        names, are_positive, setting, waits = reported
         assert names == ["all_gather", "all_reduce", "all_to_all", "broadcast", "copy", "send"]
         assert are_positive
         assert setting == ipc

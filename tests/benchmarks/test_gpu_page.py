@@ -84,7 +84,7 @@ def test_what_failed_and_what_there_was_no_time_for_is_told(
 
 
 @pytest.mark.parametrize(
-    ("told", "code", "is_good", "shown"),
+    ("reported", "code", "is_good", "shown"),
     [
         ("... \n12 passed, 2 skipped in 9.1s", 0, True, "12 passed, 2 skipped in 9.1s"),
         ("FAILED tests/gpu/x\n1 failed, 12 passed in 9.1s", 1, False, "FAILED tests/gpu/x"),
@@ -93,9 +93,9 @@ def test_what_failed_and_what_there_was_no_time_for_is_told(
 )
 def test_the_tests_own_words_are_in_the_page(
     planted: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    told: str, code: int, is_good: bool, shown: str,
+    reported: str, code: int, is_good: bool, shown: str,
 ) -> None:  # fmt: skip
-    planted.setattr(gpu_page, "run_in_time", lambda *_: (told.splitlines(), code))
+    planted.setattr(gpu_page, "run_in_time", lambda *_: (reported.splitlines(), code))
     assert gpu_page.main(["--without", "benchmark"]) == 1 - is_good
     assert shown in capsys.readouterr().out
 

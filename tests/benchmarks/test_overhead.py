@@ -22,16 +22,16 @@ from benchmarks.overhead.contests import (
 )
 from benchmarks.overhead.judge import Answers, Target, answers, difference, judge, spread
 from benchmarks.overhead.measure import Effort, Samples, run_contest
+from benchmarks.overhead.rank_processes import RankProcesses, RankProcessesError
 from benchmarks.overhead.report import format_report, format_time, price_rows
-from benchmarks.overhead.seat import Seat, SeatError
 
 LARGE = Case("all_reduce", 64 << 10)
 
 
 def test_levels_share_processes_and_the_bypass_has_its_own() -> None:
-    assert OFF.seat == INFO.seat == DETAIL.seat
-    assert UNWRAPPED.seat != OFF.seat
-    assert len({subject.seat for c in all_contests() for subject in c.subjects}) == 8
+    assert OFF.processes == INFO.processes == DETAIL.processes
+    assert UNWRAPPED.processes != OFF.processes
+    assert len({subject.processes for c in all_contests() for subject in c.subjects}) == 8
 
 
 def test_messages_need_a_partner() -> None:
@@ -127,10 +127,10 @@ def test_every_contest_beside_the_calls_has_prices() -> None:
         assert bool(rows) == (contest.name not in ("calls", "options")), contest.name
 
 
-# ---------------------------------------------------------------------------- turns and seats
+# ---------------------------------------------------------------------------- turns and processes
 
 
-class FakeSeat:
+class FakeRankProcesses:
     """Answers at once, and writes down who was asked."""
 
     asked: list[tuple[str, int]]
@@ -142,7 +142,7 @@ class FakeSeat:
         self.asked.append((order["level"] or self.library, order["iterations"]))
         return [1e-3] * order["bursts"]
 
-    def __enter__(self) -> FakeSeat:
+    def __enter__(self) -> FakeRankProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -150,32 +150,32 @@ class FakeSeat:
 
 
 def test_subjects_take_turns_and_slow_peers_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    FakeSeat.asked = []
-    monkeypatch.setattr(measure, "Seat", FakeSeat)
+    FakeRankProcesses.asked = []
+    monkeypatch.setattr(measure, "RankProcesses", FakeRankProcesses)
     contest = Contest("calls", 2, (OFF, DETAIL, GLOO_OFF), (SMALL,))
     effort = Effort(rounds=1, turns=3, bursts=2, burst_s=0.002, peer_every=2)
     samples, reason = run_contest(contest, effort, lambda _: None)
     assert reason is None
-    turns = [name for name, _ in FakeSeat.asked if name != "gloo"][-6:]
+    turns = [name for name, _ in FakeRankProcesses.asked if name != "gloo"][-6:]
     assert turns == ["OFF", "DETAIL"] * 3
     assert len(samples.times_s[SMALL, "OFF"]) == len(samples.times_s[SMALL, "DETAIL"]) == 6
     assert len(samples.times_s[SMALL, "gloo OFF"]) == 4
-    assert {iterations for _, iterations in FakeSeat.asked[-2:]} == {2}
+    assert {iterations for _, iterations in FakeRankProcesses.asked[-2:]} == {2}
 
 
 def test_a_real_rank_measures_switches_levels_and_leaves() -> None:
     order = {"kind": "async all_reduce", "nbytes": 8, "iterations": 3, "bursts": 2}
-    with Seat("distdbg", (), 2) as seat:
+    with RankProcesses("distdbg", (), 2) as ranks:
         for level in ("OFF", "DETAIL"):
-            times = seat.ask({**order, "level": level})
+            times = ranks.ask({**order, "level": level})
             assert len(times) == 2
             assert min(times) > 0
-        pids = [process.pid for process in seat._ranks]
+        pids = [process.pid for process in ranks._ranks]
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
 def test_a_rank_that_fails_is_told_with_its_last_words() -> None:
     order = {"kind": "no such op", "nbytes": 8, "iterations": 1, "bursts": 1, "level": None}
     said = r"distdbg .*a rank has ended: \[rank 0\] ValueError: no such op"
-    with pytest.raises(SeatError, match=said), Seat("distdbg", (), 1) as seat:
-        seat.ask(order)
+    with pytest.raises(RankProcessesError, match=said), RankProcesses("distdbg", (), 1) as ranks:
+        ranks.ask(order)

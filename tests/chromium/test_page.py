@@ -154,7 +154,7 @@ def test_the_table_is_filtered_and_sorted(page: Browser) -> None:
 
 
 def test_nothing_of_a_program_becomes_part_of_the_page(browser: Browser, tmp_path: Path) -> None:
-    session, verdict = examples.told_by_a_program(EVIL)
+    session, verdict = examples.reported_by_a_program(EVIL)
     session.lines.append(LogLine(text=EVIL, source=EVIL, rank=1))
     (tmp_path / "page.html").write_text(to_html(session, verdict), encoding="utf-8")
     browser.open(tmp_path / "page.html")

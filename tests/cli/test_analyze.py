@@ -177,8 +177,13 @@ def test_a_page_is_written_whole_and_never_over_another(run: Path, capsys: Captu
     assert said.err == f"UsageError: --html {page} already exists\n  hint: --force replaces it\n"
     assert "rank 1" in said.out  # the verdict costs no second run
     assert page.read_text() == "mine"
+    page.rename(run / "behind.html")
+    page.symlink_to("behind.html")
     assert main(["analyze", "--force", "--html", str(page), str(run)]) == 1
     assert page.read_text().startswith("<!doctype html>")
+    assert page.is_symlink()
+    page.unlink()
+    (run / "behind.html").rename(page)
     assert sorted(path.name for path in run.iterdir()) == [
         "page.html", "rank00000.ddr", "rank00001.ddr"
     ]  # fmt: skip

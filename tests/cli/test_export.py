@@ -181,6 +181,17 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
     assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
 
 
+def test_a_link_stays_one_and_the_file_it_leads_to_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    link = tmp_path / "link"
+    link.symlink_to("elsewhere/out")
+    for words in (b"first", b"second"):
+        write_file(link, lambda output, words=words: output.write(words), force=True)
+        assert link.is_symlink()
+        assert [path.read_bytes() for path in folder.iterdir()] == [words]
+
+
 def test_a_full_device_is_told_of_as_such(tmp_path: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("this kernel has no /dev/full")
@@ -237,6 +248,15 @@ def write(output):
 
 write_file(Path(sys.argv[1]), write)
 """
+
+
+def test_an_own_descriptor_is_written_to_where_it_stands(tmp_path: Path) -> None:
+    place = tmp_path / "out.txt"
+    with place.open("wb", buffering=0) as output:  # as a shell's > out.txt
+        output.write(b"before ")
+        write_file(Path(f"/dev/fd/{output.fileno()}"), lambda file: file.write(b"this") and None)
+        output.write(b" after")
+    assert place.read_bytes() == b"before this after"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])

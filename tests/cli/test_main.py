@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -59,6 +60,42 @@ def test_an_unknown_command_comes_with_the_nearest_one(capsys: Capture) -> None:
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_the_module_of_a_command_has_a_main(command: CliCommand) -> None:
     assert callable(import_module(command.module).main)
+
+
+def test_a_name_longer_than_a_path_may_be_is_a_usage_error(capsys: Capture) -> None:
+    assert main(["record", "a" * 300]) == 2
+    assert capsys.readouterr().err == f"UsageError: {'a' * 40}...: File name too long\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (["plan", "all_reduce", "--ranks", "x"], "'x' is not a whole number"),
+        (["plan", "all_reduce", "--ranks", "0"], "must be at least 1"),
+        (["query", "--limit", "x"], "'x' is not a whole number"),
+        (["diff", "a", "b", "--limit", "-1"], "must not be negative"),
+        (["record", "--ops", "-1"], "must not be negative"),
+    ],
+)
+def test_a_count_that_is_none_is_refused(argv: list[str], why: str, capsys: Capture) -> None:
+    assert main(argv) == 2
+    assert capsys.readouterr().err.endswith(f"argument {argv[-2]}: {why}\n")
+
+
+def test_ctrl_c_while_a_command_is_imported_ends_it_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(
+        "import os, signal\n"
+        "try:\n    os.kill(os.getpid(), signal.SIGINT)\n"
+        "except BaseException:\n    raise ImportError('as numpy says')\n"
+    )
+    program = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from distdbg.cli import main\n"
+        "main._MODULES['slow'] = 'slow'\n"
+        "main.main(['slow'])\n"
+    )
+    ended = run_python("-c", program)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_a_commands_own_help_ends_well(capsys: Capture) -> None:

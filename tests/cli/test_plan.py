@@ -55,8 +55,42 @@ def test_messages_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     file = tmp_path / "plan.svg"
     given = ["plan", "all_reduce", "--ranks", "8", "--hosts", "4", "--svg", str(file)]
     assert main(given) == 0
-    assert capsys.readouterr().err == f"wrote {file}\n"
+    assert capsys.readouterr().err == f"Wrote {file}\n"
     assert file.read_text().startswith("<svg")
+
+
+def test_a_picture_that_is_there_is_replaced_by_force_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plan.svg"
+    file.write_text("mine")
+    given = ["plan", "all_reduce", "--ranks", "8", "--hosts", "4", "--svg", str(file)]
+    assert main(given) == 2
+    said = capsys.readouterr()
+    assert (said.out, file.read_text()) == ("", "mine")
+    assert said.err == f"UsageError: --svg {file} already exists\n  hint: --force replaces it\n"
+    assert main([*given, "--force"]) == 0
+    assert file.read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "place", "words"),
+    [
+        ("4", "gone/x.svg", "there is no folder"),
+        ("4", "", "is a folder"),
+        ("1", "x.svg", "there is one host"),
+    ],
+)
+def test_where_no_picture_can_be_nothing_is_printed(
+    hosts: str, place: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / place)
+    assert main(["plan", "all_reduce", "--ranks", "8", "--hosts", hosts, "--svg", file]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("UsageError: --svg")
+    assert words in said.err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

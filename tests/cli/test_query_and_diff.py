@@ -195,3 +195,9 @@ def test_a_kind_that_this_run_has_none_of_is_an_empty_answer(run: str, capsys: C
 def test_the_run_may_stand_behind_the_expression(run: str, capsys: Capture) -> None:
     assert main(["query", "rank=1", "and", "kind=recv", run]) == 0
     assert capsys.readouterr().out.startswith("run one: 1 row")
+
+
+def test_an_expression_may_be_longer_than_a_path(run: str, capsys: Capture) -> None:
+    expression = " or ".join(f"rank={rank}" for rank in range(200))
+    assert main(["query", run, expression, "--limit", "1"]) == 0
+    assert capsys.readouterr().out.count("all_reduce") == 1

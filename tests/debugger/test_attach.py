@@ -225,6 +225,31 @@ def test_a_running_rank_of_a_job_that_is_not_debuggable_is_left_alone(ranks_of: 
     assert "no rank 7" in done.stderr
 
 
+def test_a_rank_stopped_by_a_signal_does_not_run(ranks_of: Any) -> None:
+    ranks_of.start(
+        """
+        import signal
+        import distdbg as dist
+        dist.init_process_group()
+        print("runs", flush=True)
+        signal.pause()
+        """
+    )
+    ranks_of.until_printed("runs")
+    pid = ranks_of.processes[0].pid
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED)
+    for words in (["attach"], ["exec", "--timeout", "2"]):
+        done = ranks_of.call(
+            *words, "--rank", "0", str(ranks_of.run), *(["1"] * (len(words) - 1))[:1]
+        )
+        assert done.returncode != 0
+        said = " ".join((done.stderr + done.stdout).split())
+        assert "is stopped (SIGSTOP" in said
+        assert f"kill -CONT {pid}" in said
+        assert "--debuggable" not in said
+
+
 def test_nobody_came_in_time(ranks_of: Any) -> None:
     program = STOPS.replace('"a breakpoint"', '"a breakpoint", limit_s=0.2')
     # No client keeps the threads here, which end by themselves.

@@ -336,8 +336,8 @@ def fails(way: str) -> list[Any]:
         if rank == 0:
             with pytest.raises(OpTimeout):
                 dist.recv(np.zeros(2), 1, timeout=0.1)
-            store.set("told", "1")
-        store.wait(["told"])
+            store.set("reported", "1")
+        store.wait(["reported"])
     return whys
 
 

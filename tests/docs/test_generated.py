@@ -68,6 +68,6 @@ def test_the_page_names_all_that_a_rank_is_told(generate: ModuleType) -> None:
         master_addr="a",
         master_port=1,
     )
-    told = rank_environment(options, start, 0, environ={}, error_file=Path("/run/error.json"))
+    reported = rank_environment(options, start, 0, environ={}, error_file=Path("/run/error.json"))
     named = re.findall(r"`([A-Z_]+)`", " ".join(names for names, _ in generate.RANK_VARIABLES))
-    assert sorted(named) == sorted(told)
+    assert sorted(named) == sorted(reported)

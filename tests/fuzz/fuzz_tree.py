@@ -83,7 +83,7 @@ def _wrong(message: bytes, chance: random.Random) -> bytes:
 def _use(node: Node, now_ns: int) -> None:
     """What the agent does with what it has heard."""
     make_view(node.rows.hosts, node.rows.ranks, now_ns)
-    node.told_accounts()
+    node.received_accounts()
     for order in node.orders():
         node.acknowledge(order, now_ns)
     for _, message in node.send(now_ns):

@@ -199,11 +199,11 @@ def _run_rank(seed: int, ops: int) -> None:
 
 def run(seed: int, ops: int, ranks: int) -> list[str]:
     """Run one program of so many steps; returns the warnings."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as reported:
         warnings.simplefilter("ignore")  # NumPy's, of what is in arrays that nobody has filled
         warnings.simplefilter("always", dist.LatentWarning)
         dist.run_threads(_run_rank, ranks, seed, ops, timeout_s=600)
-    return [str(warning.message) for warning in told]
+    return [str(warning.message) for warning in reported]
 
 
 def main() -> int:
@@ -215,9 +215,9 @@ def main() -> int:
     done, seed = 0, chosen.seed
     while done < chosen.ops:
         count, ranks = 2000, 2 + seed % 3
-        told = run(seed, count, ranks)
-        if told:
-            print(f"seed {seed}, {ranks} ranks: {told[0]}", file=sys.stderr)
+        reported = run(seed, count, ranks)
+        if reported:
+            print(f"seed {seed}, {ranks} ranks: {reported[0]}", file=sys.stderr)
             return 1
         done += count * ranks
         seed += 1

@@ -180,9 +180,9 @@ def message_differs_is_late_and_dies(ipc: str, transport: str) -> list[Any] | No
     message(x + rank, rank)
     late = dist.new_group([0, 1])
     if rank == 1:
-        with pytest.raises(OpTimeout) as told:
+        with pytest.raises(OpTimeout) as reported:
             dist.recv(x, 0, late, timeout=timedelta(seconds=0.5))
-        assert told.value.missing == [0]
+        assert reported.value.missing == [0]
     else:
         with pytest.raises(DistError):  # the limit of the other is the end of the group
             dist.recv(cupy.ones(4), 1, late, tag=1)
@@ -223,9 +223,9 @@ def op_is_late_on_one_gpu(ipc: str) -> list[int]:
         with pytest.raises(DistError):
             dist.recv(cupy.ones(4), 0)
         return []
-    with pytest.raises(OpTimeout) as told:
+    with pytest.raises(OpTimeout) as reported:
         dist.all_reduce(x, timeout=timedelta(seconds=0.5))
-    return list(told.value.missing)
+    return list(reported.value.missing)
 
 
 @pytest.mark.parametrize("ipc", ["always", "off"])
@@ -382,8 +382,8 @@ def two_on_one() -> str:
 
 
 def test_two_ranks_on_one_gpu_are_refused_on_nccl(ranks: Callable[..., list[Any]]) -> None:
-    for told in ranks(two_on_one, 2, timeout=120.0):
-        assert "ranks 0 and 1 are both on cuda:0" in told
+    for reported in ranks(two_on_one, 2, timeout=120.0):
+        assert "ranks 0 and 1 are both on cuda:0" in reported
 
 
 def op_is_late() -> list[str]:
@@ -393,9 +393,9 @@ def op_is_late() -> list[str]:
     dist.all_reduce(x)
     if dist.get_rank() == 1:
         time.sleep(4)  # the other's limit is over by then
-    with pytest.raises(DistError) as told:
+    with pytest.raises(DistError) as reported:
         dist.all_reduce(x, timeout=timedelta(seconds=2))
-    return [type(told.value).__name__]
+    return [type(reported.value).__name__]
 
 
 @pytest.mark.gpus(2)

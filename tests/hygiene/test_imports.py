@@ -52,6 +52,24 @@ def test_a_rank_loads_no_library_of_the_observers_and_no_torch() -> None:
     assert not loaded_of(loaded, OBSERVER_LIBRARIES | {"torch", "cupy", "mpi4py"})
 
 
+def test_a_rank_of_a_host_loads_no_reader_of_records_and_nothing_for_gpus_before_it_needs_them() -> (
+    None
+):
+    statement = (
+        "import distdbg as dist, numpy as np\n"
+        "dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)\n"
+        "dist.all_reduce(np.ones(2))\n"
+        "dist.destroy_process_group()"
+    )
+    readers = {"entries", "reader", "columns", "batches", "rank_words", "ran_out"}
+    assert not loaded_of(
+        modules_after(statement),
+        {f"distdbg.record.{name}" for name in readers}
+        | {f"distdbg.runtime.backends.gpu.{name}" for name in ("chunks", "messages", "transfer")}
+        | {"distdbg.hosts", "distdbg.follow", "distdbg.diagnose", "distdbg.runtime.backends.nccl"},
+    )
+
+
 def test_errors_load_only_the_standard_library() -> None:
     loaded = modules_after("import distdbg.errors")
     ours = {name for name in loaded if name.split(".")[0] == "distdbg"}

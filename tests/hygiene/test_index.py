@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2] / "distdbg"
 PACKAGES = sorted(path.parent for path in ROOT.rglob("__init__.py"))
 #: At the top the interesting modules are packages; those beside them have the names of torch's modules.
 _OF_TORCH = {"device_mesh", "distributed_c10d", "multiprocessing", "run", "exporter"}
-_PLAIN = {"command", "config", "errors"}
+_PLAIN = {"command", "config", "count_argument", "errors"}
 
 
 def modules_of(package: Path) -> set[str]:

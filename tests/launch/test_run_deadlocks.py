@@ -53,7 +53,7 @@ HANGS = [
     Hang("tag", 2, (0, 1), "tag 5"),
     Hang("nobody_sends", 3, (0, 1, 2), "recv from any rank"),
     Hang("barrier_against_monitored_barrier", 2, (0, 1), "monitored_barrier"),
-    Hang("circle", 4, (0, 1, 2, 3), ": 0 <- 1 <- 2 <- 3 <- 0"),
+    Hang("ring", 4, (0, 1, 2, 3), ": 0 <- 1 <- 2 <- 3 <- 0"),
     Hang("knot", 4, (0, 1, 2), "recv from any rank"),
     Hang(
         "array_on_the_host_of_one_rank",

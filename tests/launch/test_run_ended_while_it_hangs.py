@@ -94,13 +94,13 @@ def test_a_hung_job_that_is_ended_is_told_by_the_rank_it_hung_on(
     hang: Callable[..., RunningJob], tmp_path: Path
 ) -> None:
     # All at once: half a minute is what makes a sleep a hang.
-    told = {
+    reported = {
         signal.SIGTERM: "stopped by SIGTERM",
         signal.SIGINT: "stopped by Ctrl-C (SIGINT)",
         signal.SIGKILL: "killed",
     }
     jobs: dict[signal.Signals, tuple[RunningJob, Path]] = {}
-    for number in told:
+    for number in reported:
         run = tmp_path / number.name
         jobs[number] = hang("--run-dir", str(run)), run
     for job, run in jobs.values():
@@ -114,7 +114,7 @@ def test_a_hung_job_that_is_ended_is_told_by_the_rank_it_hung_on(
         root = root_of(document)
         assert at_least(30, root["what"])
         assert root["what"].endswith(
-            f" for rank 2, asleep in load() at slp.py:6; then the job was {told[number]}"
+            f" for rank 2, asleep in load() at slp.py:6; then the job was {reported[number]}"
         )
         assert (root["ranks"], root["severity"], code) == ([2], "error", 1)
         follows = [one["kind"] for one in root["follows"]]

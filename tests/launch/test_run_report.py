@@ -49,15 +49,15 @@ def test_each_traceback_is_one_block(start_job: StartJob, write_script: WriteScr
     starts = [
         n for n, line in enumerate(lines) if line.endswith("Traceback (most recent call last):")
     ]
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     for start in starts:
         prefix = lines[start].removesuffix("Traceback (most recent call last):")
         end = next(n for n in range(start, len(lines)) if "ValueError: no data" in lines[n])
         assert all(line.startswith(prefix) for line in lines[start : end + 1]), done.err
-        told[prefix] = lines[end].removeprefix(prefix)
+        reported[prefix] = lines[end].removeprefix(prefix)
     of_rank = {
         rank: text
-        for prefix, text in told.items()
+        for prefix, text in reported.items()
         for rank in read_ranks(prefix.strip("[] ").removeprefix("ranks ").removeprefix("rank "))
     }
     assert of_rank == {rank: f"ValueError: no data {rank // 2}" for rank in range(4)}, done.err

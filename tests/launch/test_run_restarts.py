@@ -40,14 +40,14 @@ def test_a_rank_that_fails_once_fails_nobody(
     job = start_job("--nproc-per-node=2", "--max-restarts=3", script, "1")
     done = job.wait()
     assert done.code == 0, done.err
-    told = [json.loads(line) for line in done.out.splitlines()]
-    starts = [one["TORCHELASTIC_RESTART_COUNT"] for one in told]
+    reported = [json.loads(line) for line in done.out.splitlines()]
+    starts = [one["TORCHELASTIC_RESTART_COUNT"] for one in reported]
     assert starts == ["0", "0", "1", "1"]
-    assert [one["gathered"] for one in told] == [[0, 0], [0, 0], [1, 1], [1, 1]]
-    assert {one["TORCHELASTIC_MAX_RESTARTS"] for one in told} == {"3"}
-    assert len({one["TORCHELASTIC_RUN_ID"] for one in told}) == 1
+    assert [one["gathered"] for one in reported] == [[0, 0], [0, 0], [1, 1], [1, 1]]
+    assert {one["TORCHELASTIC_MAX_RESTARTS"] for one in reported} == {"3"}
+    assert len({one["TORCHELASTIC_RUN_ID"] for one in reported}) == 1
     run = job.run_folder
-    assert [one["folder"] for one in told] == [str(run / f"attempt_{n}") for n in (0, 0, 1, 1)]
+    assert [one["folder"] for one in reported] == [str(run / f"attempt_{n}") for n in (0, 0, 1, 1)]
     assert [end.exit_code for end in job.ends(0)][1] == 4
     assert [end.exit_code for end in job.ends(1)] == [0, 0]
     for number in (0, 1):

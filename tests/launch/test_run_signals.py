@@ -110,11 +110,11 @@ def test_ranks_that_do_not_hear_are_killed_after_the_shutdown_timeout(
 def test_a_second_ctrl_c_does_not_wait_any_longer(
     start_waiting: StartWaiting, tmp_path: Path
 ) -> None:
-    job = start_waiting("told", flags=("--shutdown-timeout=60",))
+    job = start_waiting("reported", flags=("--shutdown-timeout=60",))
     began = time.monotonic()
     job.send(signal.SIGINT)
-    told = tmp_path / "ready" / "told"
-    job.until(told.exists, "the first one is passed on")
+    reported = tmp_path / "ready" / "reported"
+    job.until(reported.exists, "the first one is passed on")
     time.sleep(0.3)  # what comes sooner is the same stroke, from the terminal and from a parent
     job.send(signal.SIGINT)
     assert job.wait().code == 128 + signal.SIGINT
@@ -254,6 +254,20 @@ def test_an_agent_that_was_killed_is_known_to_be_gone(tmp_path: Path) -> None:
         assert not link.is_alive()
         assert link.is_lost
         assert link.how == "was killed by SIGKILL"
+
+
+def test_the_names_of_a_run_and_its_host_may_begin_with_a_dash(tmp_path: Path) -> None:
+    with Warden.start() as warden:
+        link = AgentLink(warden)
+        link.start(tmp_path, "-run", "-here", {**os.environ, "TMPDIR": str(tmp_path)})
+        socket_path = agent_socket("-run", "-here", str(tmp_path))
+        deadline = time.monotonic() + 30.0
+        while not socket_path.exists():
+            assert not warden.events(0.1), (tmp_path / "agent--here.log").read_text()
+            assert time.monotonic() < deadline
+        assert warden.signal(AGENT, signal.SIGKILL)
+        for ended in wait_for_end(warden):
+            link.on_end(ended)
 
 
 def wait_for_end(warden: Warden) -> list[EndedChild]:

@@ -22,7 +22,7 @@ from distdbg.runtime.store import TCPStore
 from tests.support.leftovers import JobMark, find_leftovers, find_marked, new_mark, take_traces
 from tests.support.ports import free_port
 
-PROGRAM = Path(__file__).parent / "programs" / "told_by_files.py"
+PROGRAM = Path(__file__).parent / "programs" / "guided_by_files.py"
 QUICK = "last_call_timeout=1,keep_alive_interval=0.3,keep_alive_max_attempt=10"
 PATIENCE_S = 60.0
 

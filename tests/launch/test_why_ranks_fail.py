@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -21,6 +22,8 @@ from distdbg.launch.outputs.outputs import Outputs
 from distdbg.launch.report import JobOutcome, exit_code, report
 from distdbg.launch.root_cause import LossRole, find_root_cause
 from distdbg.record.ends import RankEnd
+from distdbg.record.format import Exit
+from distdbg.record.reader import read_record
 
 pytestmark = pytest.mark.ranks
 
@@ -160,8 +163,8 @@ dist.barrier()
     assert (part, ranks, code) == (LossRole.CAUSE, [1], 75)
     lines = text.splitlines()
     assert lines[0].startswith("FAILED: rank 1 exited with code 75 (host here, pid ")
-    told = "  thread 'heartbeat' called os._exit(75) at train.py:12 (watchdog); the main thread was at "
-    assert lines[1].startswith(f"{told}train.py:1")
+    reported = "  thread 'heartbeat' called os._exit(75) at train.py:12 (watchdog); the main thread was at "
+    assert lines[1].startswith(f"{reported}train.py:1")
     assert lines[1].endswith("(evaluate)")
     assert "  hint: see why train.py:12 ends the process" in lines
 
@@ -182,9 +185,73 @@ dist.barrier()
     assert (part, ranks, code) == (LossRole.CAUSE, [1], 3)
     lines = text.splitlines()
     assert lines[0].startswith("FAILED: rank 1 exited with code 3 (host here, pid ")
-    [told] = [line for line in lines if "sys.exit" in line]
-    assert told.startswith("  called sys.exit(3) at train.py:")
-    assert told.endswith("(finish)")
+    [reported] = [line for line in lines if "sys.exit" in line]
+    assert reported.startswith("  called sys.exit(3) at train.py:")
+    assert reported.endswith("(finish)")
+
+
+def test_the_error_that_a_program_handled_when_it_called_sys_exit_is_reported(
+    tmp_path: Path,
+) -> None:
+    script = """
+def read():
+    raise ValueError("no data")
+
+if rank == 1:
+    try:
+        read()
+    except Exception:
+        sys.exit(4)
+dist.barrier()
+"""
+    part, ranks, code, text = judge(run_job(tmp_path, MEET + script))
+    assert (part, ranks, code) == (LossRole.CAUSE, [1], 4)
+    line = r"  called sys\.exit\(4\) at train\.py:\d+ \(<module>\) while it handled ValueError: no data at "
+    assert re.search(rf"^{line}train\.py:\d+ \(read\)$", text, re.MULTILINE), text
+
+
+#: As torch.multiprocessing.spawn starts a function, in a file of an installed package.
+WRAPPED = """
+import multiprocessing
+library = {}
+exec(compile('''
+import sys
+def wrap(fn):
+    try:
+        fn()
+    except Exception:
+        sys.exit(1)
+''', "/opt/site-packages/torch/spawn.py", "exec"), library)
+
+def work():
+    dist.init_process_group()
+    dist.barrier()
+    if rank == 1:
+        raise ValueError("no data")
+    dist.barrier()
+
+"""
+
+
+@pytest.mark.parametrize("target", ['library["wrap"], args=(work,)', "work"])
+def test_what_a_function_in_a_child_process_raised_is_no_return_and_no_sys_exit(
+    tmp_path: Path, target: str
+) -> None:
+    start = f"child = multiprocessing.get_context('fork').Process(target={target})\n"
+    end = "child.start()\nchild.join()\nsys.exit(child.exitcode)\n"
+    evidence = run_job(tmp_path, BEGIN + WRAPPED + start + end, count=2)
+    part, ranks, code, text = judge(evidence)
+    assert (part, ranks, code) == (LossRole.CAUSE, [1], 1)
+    assert text.startswith("FAILED: rank 1 raised ValueError: no data (host here, pid ")
+    record = read_record(tmp_path / "run" / "attempt_0" / "rank00001.ddr")
+    assert record.state.exit is Exit.RAISED
+
+
+def test_the_message_of_a_sys_exit_is_in_the_report(tmp_path: Path) -> None:
+    script = "if rank == 1:\n    sys.exit('no luck')\ndist.barrier()\n"
+    part, ranks, code, text = judge(run_job(tmp_path, MEET + script))
+    assert (part, ranks, code) == (LossRole.CAUSE, [1], 1)
+    assert "  called sys.exit('no luck') at train.py:" in text
 
 
 def test_a_rank_that_has_too_many_files_open_has_last_words(tmp_path: Path) -> None:

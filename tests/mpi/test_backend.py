@@ -128,7 +128,7 @@ def test_a_program_that_started_mpi_itself_for_one_thread(tmp_path: Path) -> Non
         assert found["failures"] == {}
         assert found["differs"].startswith("MismatchError: all_reduce #")
         over = "DistBackendError: backend 'mpi': MPI of this process was finalized before"
-        assert [told.startswith(over) for told in found["after its end"]] == [True, True]
+        assert [reported.startswith(over) for reported in found["after its end"]] == [True, True]
 
 
 def start_alone(arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

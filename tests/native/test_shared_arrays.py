@@ -156,9 +156,14 @@ def test_wrong_arguments_are_said(ranks: Callable[..., list[Any]]) -> None:
     assert all("cannot be communicated" in each for each in said[4:])
 
 
-def test_a_limit_below_zero_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DISTDBG_SHARED_NBYTES", "-1")
-    with pytest.raises(ConfigError, match="DISTDBG_SHARED_NBYTES is -1"):
+@pytest.mark.parametrize(
+    ("limit", "expected"), [("-1", "a whole number of at least 0"), (str(2**64), "at most")]
+)
+def test_a_limit_that_cannot_be_is_refused(
+    limit: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTDBG_SHARED_NBYTES", limit)
+    with pytest.raises(ConfigError, match=f"DISTDBG_SHARED_NBYTES=.*expected {expected}"):
         dist.empty(3)
 
 

@@ -137,8 +137,8 @@ def objects(group: dist.ProcessGroup) -> Result:
     dist.all_gather_object(everybody, mine, group)
     gathered = [None] * size if me == size - 1 else None
     dist.gather_object(mine, gathered, group=group, group_dst=size - 1)
-    told: list[Any] = [mine, me] if me == 1 else [None, None]
-    dist.broadcast_object_list(told, group=group, group_src=1)
+    reported: list[Any] = [mine, me] if me == 1 else [None, None]
+    dist.broadcast_object_list(reported, group=group, group_src=1)
     dealt: list[Any] = [None]
     hand = [[mine, peer] for peer in range(size)] if me == 0 else None
     dist.scatter_object_list(dealt, hand, group=group, group_src=0)
@@ -147,7 +147,7 @@ def objects(group: dist.ProcessGroup) -> Result:
         dist.send_object_list(passed, group=group, group_dst=size - 1)
     elif me == size - 1:
         dist.recv_object_list(passed, group=group, group_src=0)
-    return [everybody, gathered, told, dealt, passed]
+    return [everybody, gathered, reported, dealt, passed]
 
 
 def everything(rank: int) -> Result:
@@ -218,15 +218,15 @@ def test_monitored_barrier_names_the_host_of_a_rank_that_does_not_come(
 ) -> None:
     spread(hosts)
     look_when_all_have_come(monkeypatch, [0, 1, 2])
-    told = threading.Barrier(SIZE)
+    reported = threading.Barrier(SIZE)
 
     def run(rank: int) -> str:
         if rank == 3:
-            told.wait(60)
+            reported.wait(60)
         with pytest.raises(dist.OpTimeout) as caught:
             dist.monitored_barrier(timeout=timedelta(seconds=0.3))
         if rank != 3:
-            told.wait(60)
+            reported.wait(60)
         dist.barrier()
         assert caught.value.missing == [3]
         return caught.value.details[0]

@@ -191,10 +191,10 @@ def test_findings_are_instants_of_the_run_and_of_the_ranks_to_blame(trace: Trace
     (killed,) = {name for name in names if name.startswith("dead rank: rank 1 was killed")}
     assert names.count(killed) == 2
     ends = slices(trace, "category in ('end', 'error')")
-    told = {(row["process"][:6], row["name"]) for row in ends}
-    assert ("rank 0", "Suspicion") in told
-    assert ("rank 1", "was killed by SIGKILL") in told
-    assert ("rank 2", "raised ValueError: 7 is not a colour") in told
+    reported = {(row["process"][:6], row["name"]) for row in ends}
+    assert ("rank 0", "Suspicion") in reported
+    assert ("rank 1", "was killed by SIGKILL") in reported
+    assert ("rank 2", "raised ValueError: 7 is not a colour") in reported
 
 
 def test_absolute_times_are_those_of_the_wall(perfetto: Trace) -> None:

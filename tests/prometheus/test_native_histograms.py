@@ -130,8 +130,8 @@ def test_prometheus_takes_native_histograms(tmp_path: Path) -> None:
         assert value(address, "distdbg_rank_up") == 1
         now = time.time()
         found = ask(address, "query_exemplars", query=name, start=str(now - 60), end=str(now + 60))
-        told = {one["labels"]["trace_id"] for each in found for one in each["exemplars"]}
-        assert told == {TRACE}
+        reported = {one["labels"]["trace_id"] for each in found for one in each["exemplars"]}
+        assert reported == {TRACE}
 
 
 def test_prometheus_takes_openmetrics_with_exemplars(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_prometheus_takes_openmetrics_with_exemplars(tmp_path: Path) -> None:
         exemplars = ask(
             address, "query_exemplars", query=name, start=str(now - 60), end=str(now + 60)
         )
-        told = {one["labels"]["trace_id"] for each in exemplars for one in each["exemplars"]}
-        assert told == {TRACE}
+        reported = {one["labels"]["trace_id"] for each in exemplars for one in each["exemplars"]}
+        assert reported == {TRACE}
         described = ask(address, "metadata", metric="distdbg_ops")
         assert described["distdbg_ops"][0]["type"] == "counter"

@@ -56,12 +56,12 @@ def give_up_a_recv(how: str) -> str:
         with pytest.raises((OpTimeout, KeyboardInterrupt)):
             dist.recv(np.ones(1), 0, timeout=0.3 if how == "timed out" else None)
         store.set("over", "1")
-        store.wait(["told"], timedelta(seconds=60))  # it lives on, so that only the group tells
+        store.wait(["reported"], timedelta(seconds=60))  # it lives on, so that only the group tells
         return ""
     store.wait(["over"], timedelta(seconds=60))
     with pytest.raises(CollectiveError) as caught:
         dist.all_reduce(np.ones(1))
-    store.set("told", "1")
+    store.set("reported", "1")
     return str(caught.value).splitlines()[0]
 
 

@@ -144,8 +144,9 @@ def test_a_death_is_noticed_in_every_form_of_op(ranks: Callable[..., list[Any]],
 
 def test_a_rank_that_destroys_its_group_is_named_at_once(ranks: Callable[..., list[Any]]) -> None:
     results = ranks(one_leaves, 3)
+    line = one_leaves.__code__.co_firstlineno + 4
     assert [results[rank] for rank in (0, 2)] == [
-        {"peer": VICTIM, "how": "left (destroyed the group)"}
+        {"peer": VICTIM, "how": f"left (destroyed the group at test_deaths.py:{line})"}
     ] * 2
 
 

@@ -169,7 +169,7 @@ def carry_out(drawn: Drawn, rank: int, other: Any) -> tuple[list[Any], list[Any]
             result.wait()
             result = None
     except Exception as error:  # of whatever type, it must be the same
-        return told(error), arrays
+        return reported(error), arrays
     return ([] if result is None else [result]), arrays
 
 
@@ -190,7 +190,7 @@ def call(drawn: Drawn, rank: int, arrays: list[Any], more: dict[str, Any]) -> An
             return getattr(dist, drawn.function)(x, y, **more)
 
 
-def told(error: Exception) -> list[Any]:
+def reported(error: Exception) -> list[Any]:
     text = re.sub(r"\b[0-9.]+ m?s\b|0x[0-9a-f]+", "_", str(error))  # times, addresses
     return [type(error).__name__, text]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+import warnings
 import weakref
 from pathlib import Path
 from typing import Any
@@ -145,9 +146,9 @@ def test_nobody_waits_for_a_known_op() -> None:
         warm_up_async(x)
         work: dist.Work | None = begin(x)
         assert work is not None
-        with pytest.warns(LatentWarning, match="Work of all_reduce .* was dropped") as told:
+        with pytest.warns(LatentWarning, match="Work of all_reduce .* was dropped") as reported:
             del work
-        assert told[0].filename == __file__
+        assert reported[0].filename == __file__
 
     run(program, 1)
 
@@ -192,3 +193,91 @@ def test_the_thread_of_ops_rests_again_after_it_was_woken() -> None:
         assert switches(thread) - first < count / 4 + looks
 
     run(program, 1)
+
+
+def test_threads_wait_for_one_known_op_at_once() -> None:
+    def program(rank: int) -> None:
+        x = np.ones(4, "f4")
+        warm_up_async(x)
+        both = threading.Barrier(3)
+        failures: list[BaseException] = []
+        works: list[dist.Work] = []
+
+        def wait() -> None:
+            try:
+                for _ in range(50):
+                    both.wait(60)  # the op is there
+                    assert works[-1].wait()
+                    both.wait(60)
+            except BaseException as error:
+                failures.append(error)
+                both.abort()
+
+        threads = [threading.Thread(target=wait) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for _ in range(50):
+            x[:] = 1
+            works.append(begin(x))
+            both.wait(60)
+            assert works[-1].wait()
+            assert x.tolist() == [SIZE] * 4
+            both.wait(60)
+        for thread in threads:
+            thread.join(60)
+        assert not failures
+
+    run(program)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_known_op_of_a_group_that_a_rank_has_left_fails_as_any(
+    known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTDBG_KNOWN_CALLS", str(int(known)))
+
+    def program(rank: int) -> list[str]:
+        x = np.ones(4, "f4")
+        warm_up_async(x)
+        dist.barrier()
+        if rank == 1:
+            return []
+        texts = []
+        for _ in range(2):
+            with pytest.raises(dist.RankLeft) as caught:
+                finish(dist.all_reduce(x, async_op=True))
+            texts.append(str(caught.value).splitlines()[0])
+        return texts
+
+    cannot = "on group 'world' cannot complete: rank 1 left (returned)"
+    assert run(program) == [[f"all_reduce #4 {cannot}", f"all_reduce #5 {cannot}"], []]
+
+
+@pytest.mark.parametrize("root", [0, 1])
+def test_an_array_that_changes_before_the_wait_is_found_alike(
+    root: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def program(rank: int) -> None:
+        x = np.ones(4, "f4")
+        for _ in range(2):
+            finish(dist.broadcast(x, root, async_op=True))
+        work: Any = dist.broadcast(x, root, async_op=True)
+        while not work.pending.handle.done:
+            time.sleep(0.001)  # polled: nothing else tells of it without a wait
+        x[0] = 7
+        work.wait()
+
+    def warned(known: bool) -> list[str]:
+        monkeypatch.setenv("DISTDBG_KNOWN_CALLS", str(int(known)))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            run(program)
+        return sorted(str(each.message) for each in caught)
+
+    texts = warned(known=True)
+    assert texts == warned(known=False)
+    assert [text.splitlines()[0] for text in texts] == [
+        f"rank {rank}: an array of broadcast on group 'world' was written to between its start and the "
+        "wait for it: the result was changed"
+        for rank in range(SIZE)
+    ]

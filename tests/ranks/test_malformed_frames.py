@@ -63,12 +63,12 @@ def one_lies(frame: str, is_async: bool, heard: str) -> str:
     rank = dist.get_rank()
     if rank == 1:
         forge(1, 0, bytes.fromhex(frame))
-    with pytest.raises(CollectiveError) as told:
+    with pytest.raises(CollectiveError) as reported:
         receive(1 - rank, Path(heard) if is_async and rank == 0 else None)
     Path(heard).touch()
     with pytest.raises(CollectiveError):
         dist.barrier()
-    return told.value.what
+    return reported.value.what
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -80,8 +80,10 @@ def test_a_malformed_frame_is_told_on_all_ranks(
     ranks: Callable[..., list[Any]], tmp_path: Path, frame: bytes, what: str, is_async: bool
 ) -> None:
     heard = str(tmp_path / "heard")
-    for told in ranks(one_lies, 2, timeout=30.0, frame=frame.hex(), is_async=is_async, heard=heard):
-        assert told == (
+    for reported in ranks(
+        one_lies, 2, timeout=30.0, frame=frame.hex(), is_async=is_async, heard=heard
+    ):
+        assert reported == (
             "recv on group 'world' cannot run: rank 1 sent a malformed frame "
             f"({what}) in a send or recv"
         )

@@ -81,11 +81,11 @@ def come_late() -> tuple[str, str, str, list[int]]:
 def test_an_op_that_the_device_does_not_end_is_aborted_at_its_limit(
     ranks: Callable[..., Any],
 ) -> None:
-    late, told = ranks(come_late, 2)
+    late, reported = ranks(come_late, 2)
     assert late[0] == "OpTimeout"
-    assert told[0] == "CollectiveError"
-    assert "all_reduce #2 on group 'world' cannot end: rank 0 reports: " in told[1]
-    for rank, (_, what, after, aborted) in enumerate((late, told)):
+    assert reported[0] == "CollectiveError"
+    assert "all_reduce #2 on group 'world' cannot end: rank 0 reports: " in reported[1]
+    for rank, (_, what, after, aborted) in enumerate((late, reported)):
         assert "all_reduce" in what
         assert "all_reduce" in after
         assert aborted == [rank]

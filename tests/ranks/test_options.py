@@ -199,17 +199,17 @@ def test_outputs_that_differ_are_told_on_every_nth_op(
     monkeypatch.setattr(Planner, "make", make_wrong)
 
     def program(rank: int) -> list[Any]:
-        told = []
+        reported = []
         for _ in range(4):
             x = np.ones(50, np.float32)
             try:
                 work = dist.all_reduce(x, async_op=is_async)
                 if work is not None:
                     work.wait()
-                told.append(None)
+                reported.append(None)
             except DivergedError as error:
-                told.append([error.ranks, "the outputs have been written" in str(error)])
-        return told
+                reported.append([error.ranks, "the outputs have been written" in str(error)])
+        return reported
 
     assert run(program, 3) == [[None, [[2], True], None, [[2], True]]] * 3
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import sys
@@ -39,7 +40,7 @@ def wait_for_files(paths: Sequence[Path]) -> None:
 
 
 def wait_for_rank_2(how: str, op: str, folder: str = "") -> list[Any] | None:
-    told = [Path(folder, f"rank {rank} was told") for rank in (0, 1)]
+    reported = [Path(folder, f"rank {rank} was told") for rank in (0, 1)]
     dist.init_process_group(timeout=timedelta(seconds=60))
     dist.all_reduce(np.ones(1))
     if dist.get_rank() == 2:
@@ -54,7 +55,7 @@ def wait_for_rank_2(how: str, op: str, folder: str = "") -> list[Any] | None:
                 os._exit(3)
             case "destroys":
                 dist.destroy_process_group()
-                wait_for_files(told)  # its process lives on, so that only the group tells
+                wait_for_files(reported)  # its process lives on, so that only the group tells
         return None
     started = time.monotonic()
     with pytest.raises(PeerLost) as caught:
@@ -64,7 +65,7 @@ def wait_for_rank_2(how: str, op: str, folder: str = "") -> list[Any] | None:
     with pytest.raises(PeerLost) as again:
         dist.barrier()
     if how == "destroys":
-        told[dist.get_rank()].touch()
+        reported[dist.get_rank()].touch()
     assert again.value.how == error.how
     return [
         type(error).__name__,
@@ -82,7 +83,7 @@ def wait_for_rank_2(how: str, op: str, folder: str = "") -> list[Any] | None:
         ("returns", 0, "left (returned, exit code 0)"),
         ("raises", 1, "left (raised ValueError: no data, exit code 1)"),
         ("exits", 5, "left (exit code 5)"),
-        ("destroys", 0, "left (destroyed the group)"),
+        ("destroys", 0, "left (destroyed the group at test_rank_left.py:{line})"),
     ],
 )
 def test_a_rank_that_leaves_is_named_with_what_it_did(
@@ -90,6 +91,8 @@ def test_a_rank_that_leaves_is_named_with_what_it_did(
 ) -> None:
     codes = {2: code} if code else None
     seen = ranks(wait_for_rank_2, 3, expect_exit=codes, how=how, op="", folder=str(tmp_path))
+    lines, first = inspect.getsourcelines(wait_for_rank_2)
+    why = why.format(line=first + ["destroy_process_group" in line for line in lines].index(True))
     assert seen[0] == seen[1]
     assert seen[0] == [
         "RankLeft",

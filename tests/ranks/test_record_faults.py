@@ -38,14 +38,14 @@ def job(fault: str) -> str:
     with dist.span("forward"):
         dist.all_reduce(total)
     assert total.tolist() == [2.0] * 3
-    told = ""
+    reported = ""
     try:
         dist.all_reduce(np.ones(3 + dist.get_rank()))
     except dist.MismatchError as error:
-        told = str(error)
+        reported = str(error)
     dist.barrier()
     dist.destroy_process_group()
-    return told
+    return reported
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,10 @@ def test_a_job_that_cannot_be_recorded_runs_on_with_one_warning_per_rank(
     if fault == "parent":
         env["DISTDBG_RUN_DIR"] = str(folder / "below")
     try:
-        told = ranks(job, 2, env=env, fault="mode" if fault == "parent" else fault)
+        reported = ranks(job, 2, env=env, fault="mode" if fault == "parent" else fault)
     finally:
         folder.chmod(0o755)
-    for rank, text in enumerate(told):
+    for rank, text in enumerate(reported):
         said = (tmp_path / "ranks0" / f"rank{rank}.out").read_text().splitlines()
         assert len(said) == 1, said
         assert f"[rank {rank}]" in said[0]

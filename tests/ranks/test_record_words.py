@@ -88,7 +88,10 @@ def start_and_end(value: str) -> str:
 @pytest.mark.parametrize(
     ("value", "outcome"),
     [
-        ("-5", "the variable DISTDBG_RECORD_OPS='-5' is not valid; expected 0 or more"),
+        (
+            "-5",
+            "the variable DISTDBG_RECORD_OPS='-5' is not valid; expected a whole number of at least 0",
+        ),
         ("0", "recorded"),
         (str(2**70), "recorded"),
     ],

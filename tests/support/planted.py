@@ -28,10 +28,11 @@ from distdbg.diagnose.session import (
     Stack,
 )
 from distdbg.record.ends import RankEnd
-from distdbg.record.entries import KIND_LABELS, RecordedFrame
+from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Exit, Flag, Status
 from distdbg.record.forms import read_form, write_form
 from distdbg.record.rank_state import RankState
+from distdbg.record.recorded_frame import RecordedFrame
 
 _WIDTH: Final = 8
 _MS: Final = 1_000_000

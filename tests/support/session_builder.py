@@ -27,10 +27,11 @@ from distdbg.diagnose.session import (
     WorkWait,
 )
 from distdbg.record.ends import RankEnd
-from distdbg.record.entries import KIND_LABELS, MarkEntry, RecordedFrame
+from distdbg.record.entries import KIND_LABELS, MarkEntry
 from distdbg.record.format import Aside, Exit, Flag
 from distdbg.record.forms import read_form, write_form
 from distdbg.record.rank_state import RankState
+from distdbg.record.recorded_frame import RecordedFrame
 
 _SITE: Final = re.compile(r"(?P<file>.+):(?P<line>\d+) \((?P<function>.+)\)")
 _SECOND: Final = 10**9

@@ -90,8 +90,8 @@ def find_all() -> list[tuple[str, str, list[int], bool]]:
         assert isinstance(error, MismatchError), (name, error)
         lines = [line for line in error.details if "test_checked_gloo.py:" in line]
         # Each side's, or one for all ranks.
-        is_told = len(lines) > 1 or lines[0].startswith("ranks 0-2 called") or name == "splits"
-        found.append((name, error.what, error.ranks, is_told))
+        is_reported = len(lines) > 1 or lines[0].startswith("ranks 0-2 called") or name == "splits"
+        found.append((name, error.what, error.ranks, is_reported))
         x = torch.ones(2)
         dist.all_reduce(x)
         assert x.tolist() == [3.0, 3.0]
@@ -105,9 +105,9 @@ def test_every_wrong_collective_is_told_alike_with_the_odd_rank_and_both_lines(
     first, *others = gloo_ranks(find_all, 3)
     assert all(other == first for other in others)
     assert len(first) == 14
-    for name, what, ranks, is_told in first:
+    for name, what, ranks, is_reported in first:
         assert ranks == ([1, 2] if name == "splits" else [1]), (name, what)
-        assert is_told, (name, what)
+        assert is_reported, (name, what)
 
 
 def receive_wrongly(what: str) -> str:

@@ -146,8 +146,10 @@ def test_hooks_errors_and_the_join_protocol(warm_python: WarmPython, tmp_path: P
         failed, after_hook = of_rank["failing hook"]
         assert [bool(line) for line in failed] == [False, False, True, True, False]
         for line in failed[2:4]:
-            told = "rank 1 gave up the pass: comm hook failing_hook.<locals>.hook: OSError: no disk"
-            assert line == "OSError: no disk" if rank == 1 else line.endswith(told)
+            reported = (
+                "rank 1 gave up the pass: comm hook failing_hook.<locals>.hook: OSError: no disk"
+            )
+            assert line == "OSError: no disk" if rank == 1 else line.endswith(reported)
         assert after_hook == found[0]["failing hook"][1]
         for summed, expected in of_rank["turns"]:
             assert summed == pytest.approx(expected, rel=1e-5)

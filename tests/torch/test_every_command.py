@@ -112,8 +112,8 @@ def test_a_job_of_torch_is_shown_stopped_measured_and_exported(folder: Path) -> 
         ranks = distdbg(folder, "top", "--once", "--size", "160x24", "--view", "ranks")
         assert "1 in the debugger" in ranks
         assert BUCKET in distdbg(folder, "ps")  # what the other rank waits in
-        told = json.loads(distdbg(folder, "exec", "--rank", "1", "step > 0 and rank", "--json"))
-        assert "1" in json.dumps(told)
+        reported = json.loads(distdbg(folder, "exec", "--rank", "1", "step > 0 and rank", "--json"))
+        assert "1" in json.dumps(reported)
         assert "-> loss.backward()" in distdbg(folder, "attach", typed="p rank\ndetach\n")
         assert "distdbg_" in distdbg(folder, "exporter", "--once", "-")
         distdbg(folder, "break", "--clear", "all")
@@ -136,8 +136,8 @@ def test_a_rank_of_torch_is_held_where_it_fails(folder: Path) -> None:
     words = ["--nproc-per-node=2", "--debug-on-error", str(script)]
     with running(words, folder, has_agent=True) as job:
         until_stopped(job)
-        told = distdbg(folder, "exec", "--rank", "1", "value")
-        assert "41" in told
+        reported = distdbg(folder, "exec", "--rank", "1", "value")
+        assert "41" in reported
         assert "rank 1 goes on" in run_command(folder, "break", "--continue", "all").stderr
         done = job.wait(PATIENCE_S)
         assert done.code != 0

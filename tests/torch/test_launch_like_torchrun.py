@@ -117,9 +117,9 @@ def test_a_rank_is_told_the_same_variables(tmp_path: Path, warm_python: WarmPyth
         ours = rank_environment(
             options, start, local_rank, environ=base, error_file=tmp_path / "error.json"
         )
-        told = theirs[str(local_rank)]
-        told.pop("LC_CTYPE", None)  # Python sets it, not torchrun
+        reported = theirs[str(local_rank)]
+        reported.pop("LC_CTYPE", None)  # Python sets it, not torchrun
         own = {f"DISTDBG_{name}" for name in added} | {"PYTHONFAULTHANDLER"}
-        assert set(ours) - own == set(told)
-        for name in set(told) - differ:
-            assert ours[name] == told[name], name
+        assert set(ours) - own == set(reported)
+        for name in set(reported) - differ:
+            assert ours[name] == reported[name], name

@@ -98,10 +98,10 @@ def under_both(
 
 
 def seen(folder: Path, name: str, code: int, out: str, err: str) -> Seen:
-    told = {}
+    reported = {}
     if (probe := folder / f"{name}.json").exists():
-        told = json.loads(probe.read_text())
-    said = {key: value for key, value in told.items() if not key.startswith((*OWN, *RANDOM))}
+        reported = json.loads(probe.read_text())
+    said = {key: value for key, value in reported.items() if not key.startswith((*OWN, *RANDOM))}
     files = {}
     for path in sorted((folder / name).rglob("*.log")):
         # below <log dir>/<name of the run, and some random letters>/

@@ -87,8 +87,8 @@ def test_groups_of_a_mesh_are_shown_by_the_names_of_its_dimensions() -> None:
 
     session = load_run(run_store_ranks(run, 4, backend="gloo")[0])
     for log in session.ranks.values():
-        told = [note.name for note in log.notes if isinstance(note, MarkEntry)]
-        assert told == [
+        reported = [note.name for note in log.notes if isinstance(note, MarkEntry)]
+        assert reported == [
             f"{MESH}dp (2) on group 'mesh_dp', tp (2) on group 'mesh_tp'",
             f"{MESH}both (4) on group 'world'",
         ]

@@ -162,10 +162,10 @@ def test_without_libucc_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPat
     assert not dist.is_ucc_available()
     with pytest.raises(BackendMissingError, match=r"'ucc' is not available here: libucc-that-is"):
         check_available(dist.BackendConfig("ucc"))
-    with pytest.raises(BackendMissingError) as told:
+    with pytest.raises(BackendMissingError) as reported:
         library.load(["libc.so.6"])
-    assert "libc.so.6 has no ucc_init_version" in told.value.what
-    assert told.value.hint == library.INSTALL
+    assert "libc.so.6 has no ucc_init_version" in reported.value.what
+    assert reported.value.hint == library.INSTALL
     assert "libucc1" in library.INSTALL
 
 

@@ -43,8 +43,15 @@ def test_another_tools_variable_counts_when_ours_is_not_set() -> None:
         ("DISTDBG_TIMEOUT_S", "inf", "a number"),
         ("DISTDBG_TIMEOUT_S", "-1", "a number of at least 0"),
         ("DISTDBG_SINGLE_COPY", "maybe", "1 or 0"),
+        ("DISTDBG_RUNS_NBYTES", "-1", "a whole number of at least 0"),
+        ("DISTDBG_RUNS_DAYS", "7.5", "a whole number of at least 0"),
     ],
 )
 def test_a_bad_value_names_the_variable(name: str, text: str, expected: str) -> None:
     with pytest.raises(ConfigError, match=f"{name}='{text}' is not valid; .*{expected}"):
         config.read_setting(name, {name: text})
+
+
+def test_a_time_longer_than_a_hundred_years_counts_as_that() -> None:
+    for text in ("1e10", "1e300"):
+        assert config.read_float("DISTDBG_TIMEOUT_S", {"DISTDBG_TIMEOUT_S": text}) == 3.2e9

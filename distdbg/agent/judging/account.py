@@ -18,14 +18,16 @@ from functools import lru_cache
 from typing import Any, Final
 
 from distdbg.agent.judging.stuck_thresholds import patient_state
+from distdbg.diagnose.wording import say_site
 from distdbg.errors import RecordError
 from distdbg.follow.watched_rank import WatchedRank
-from distdbg.record.entries import Group, OpEntry, RecordedFrame
+from distdbg.record.entries import Group, OpEntry
 from distdbg.record.format import Flag
 from distdbg.record.forms import Form, write_form
 from distdbg.record.known_marks import LATENT
 from distdbg.record.printable import shorten
 from distdbg.record.rank_state import RankState
+from distdbg.record.recorded_frame import RecordedFrame
 
 Account = dict[str, Any]
 Row = dict[str, Any]
@@ -189,7 +191,7 @@ class _Draft:
             place = places[group.number] = tables.group(words)
             cell: list[Any] = [place, progress.issued_seq, progress.ended_seq]
             if progress.closed_ns is not None or progress.broken is not None:
-                cell += [progress.closed_ns, progress.broken]
+                cell += [progress.closed_ns, progress.broken, say_site(progress.closed_at)]
             far.append(cell)
         row["progress"] = far
         if self.ops:

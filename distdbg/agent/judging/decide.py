@@ -61,9 +61,9 @@ def step(state: DiagnosisState, event: events.Event) -> Step:
     match event:
         case events.RecordsRead():
             return _on_records(state, event)
-        case events.AccountReceived(told=told):
-            peer = Peer(told, _has_reason(told.account))
-            return replace(state, peers={**state.peers, told.node: peer}), ()
+        case events.AccountReceived(reported=reported):
+            peer = Peer(reported, _has_reason(reported.account))
+            return replace(state, peers={**state.peers, reported.node: peer}), ()
         case events.HostLost(node=lost):
             peers = {node: peer for node, peer in state.peers.items() if node != lost}
             return replace(state, peers=peers), ()
@@ -78,7 +78,7 @@ def step(state: DiagnosisState, event: events.Event) -> Step:
         case events.Dropped():
             return replace(state, phase=DiagnosisPhase.OVER), ()
         case events.AccountMade():
-            others = tuple(peer.told for peer in state.peers.values())
+            others = tuple(peer.reported for peer in state.peers.values())
             is_last = state.phase is DiagnosisPhase.LAST
             return state, (instructions.Judge(own=event, others=others, is_last=is_last),)
         case events.VerdictMade():
@@ -119,13 +119,13 @@ def _on_records(state: DiagnosisState, look: events.RecordsRead) -> Step:
 def _send_account_if_new(state: DiagnosisState) -> Step:
     """Tell the root where the ranks of this host stand, if that is news or it asks."""
     request, triggers = state.request, state.look.triggers or state.look.prompts
-    if request.number == state.answered and triggers == state.told:
+    if request.number == state.answered and triggers == state.reported:
         return state, ()
     tell = instructions.SendAccount(
         at_ns=state.look.at_ns, request=request.number, has_found=state.look.latent > 0
     )
     is_asked = request.number > state.answered
-    state = replace(state, answered=request.number, told=triggers)
+    state = replace(state, answered=request.number, reported=triggers)
     return state, (instructions.TakeStacks(ranks=request.ranks), tell) if is_asked else (tell,)
 
 
@@ -219,8 +219,8 @@ def _confirm_proof(state: DiagnosisState) -> Step:
     assert proof is not None
     if proof.request is None:  # it could not be sent
         return _go_on(replace(state, proof=None))
-    told = [peer.told for peer in state.peers.values()]
-    hosts = {row["rank"]: (one, row) for one in told for row in one.account.get("ranks", ())}
+    reported = [peer.reported for peer in state.peers.values()]
+    hosts = {row["rank"]: (one, row) for one in reported for row in one.account.get("ranks", ())}
     for rank in proof.elsewhere:
         one, row = hosts.get(rank, (None, None))
         if one is None or row is None or one.request < proof.request:

@@ -76,7 +76,7 @@ class RecordsRead:
 class AccountReceived:
     """The last account of another host; it replaces the one before."""
 
-    told: HostAccountState
+    reported: HostAccountState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ class DiagnosisPhase(Enum):
 class Peer(NamedTuple):
     """Another host of the job."""
 
-    told: HostAccountState
+    reported: HostAccountState
     has_reason: bool
     """Whether one of its ranks is a reason to diagnose the job."""
 
@@ -76,7 +76,7 @@ class DiagnosisState:
     request: AccountRequest = field(default_factory=AccountRequest)
     answered: int = 0
     """The number of the last request that was answered."""
-    told: Triggers = ()
+    reported: Triggers = ()
 
     # What was judged.
     seen: Triggers = ()
@@ -109,7 +109,7 @@ class DiagnosisState:
         """Where the ranks of all hosts stand."""
         return (
             self.look.triggers,
-            tuple((p.told.node, p.told.made_ns) for p in self.peers.values()),
+            tuple((p.reported.node, p.reported.made_ns) for p in self.peers.values()),
         )
 
     @property

@@ -19,7 +19,7 @@ from distdbg.follow.watched_rank import WatchedRank
 #: Read of one record at once: more come between two looks only where it is full of errors.
 _MAX_NEW: Final = 256
 
-_Told = dict[str, Any]
+_Reported = dict[str, Any]
 _Words = tuple[str, str]
 
 
@@ -41,17 +41,21 @@ class ErrorTimes:
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
 
-    def put(self, found: Sequence[_Told], watched_ranks: Mapping[int, WatchedRank]) -> list[_Told]:
+    def put(
+        self, found: Sequence[_Reported], watched_ranks: Mapping[int, WatchedRank]
+    ) -> list[_Reported]:
         """The same with their times; without what is older than all that its record still has."""
         words: dict[int, set[_Words]] = {}
-        for told in found:
-            words.setdefault(told["rank"], set()).add(_words_of(told))
+        for reported in found:
+            words.setdefault(reported["rank"], set()).add(_words_of(reported))
         for rank, theirs in words.items():
             watched = watched_ranks.get(rank)
             if watched is not None and watched.record is not None:
                 self._read(rank, watched.record, theirs)
         return [
-            dated for told in found if (dated := self._dated(told, watched_ranks.get(told["rank"])))
+            dated
+            for reported in found
+            if (dated := self._dated(reported, watched_ranks.get(reported["rank"])))
         ]
 
     def _read(self, rank: int, record: TailedRecord, words: set[_Words]) -> None:
@@ -70,23 +74,25 @@ class ErrorTimes:
             return
         known.text_count = count
 
-    def _dated(self, told: _Told, watched: WatchedRank | None) -> _Told | None:
-        known = self._known.get(told["rank"])
-        if "at_ns" in told:
-            return told
+    def _dated(self, reported: _Reported, watched: WatchedRank | None) -> _Reported | None:
+        known = self._known.get(reported["rank"])
+        if "at_ns" in reported:
+            return reported
         if watched is None or known is None or known.record is not watched.record:
-            return told
-        at_ns = known.at_ns.get(_words_of(told))
+            return reported
+        at_ns = known.at_ns.get(_words_of(reported))
         if at_ns is not None:
-            return {**told, "at_ns": at_ns}
+            return {**reported, "at_ns": at_ns}
         is_old = watched.pulse is not None and watched.pulse.last_number > known.record.ring_count
-        return None if is_old else told
+        return None if is_old else reported
 
 
-def last_good(found: Sequence[_Told], watched_ranks: Mapping[int, WatchedRank]) -> dict[int, int]:
+def last_good(
+    found: Sequence[_Reported], watched_ranks: Mapping[int, WatchedRank]
+) -> dict[int, int]:
     """When those of the ranks that have found something issued the last op that went well."""
     times = {}
-    for rank in {told["rank"] for told in found}:
+    for rank in {reported["rank"] for reported in found}:
         watched = watched_ranks.get(rank)
         if watched is None or watched.record is None:
             continue
@@ -99,5 +105,5 @@ def last_good(found: Sequence[_Told], watched_ranks: Mapping[int, WatchedRank]) 
     return times
 
 
-def _words_of(told: Mapping[str, Any]) -> _Words:
-    return str(told.get("type") or ""), str(told.get("what") or "")
+def _words_of(reported: Mapping[str, Any]) -> _Words:
+    return str(reported.get("type") or ""), str(reported.get("what") or "")

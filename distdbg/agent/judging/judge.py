@@ -18,11 +18,11 @@ from distdbg.agent.judging.live_session import LiveFacts, ReceivedAccount, make_
 from distdbg.agent.judging.reports import ReportedRoot
 from distdbg.agent.policy import find_blocked, find_proven_kind
 from distdbg.diagnose.finding import Edge, Evidence, Finding, FindingKind, Severity, Verdict
-from distdbg.diagnose.session import Session
+from distdbg.diagnose.session import GroupInfo, Session
 from distdbg.diagnose.traits import Trait
 from distdbg.diagnose.verdict import diagnose_with_waits
 from distdbg.hosts.accounts import HostAccountState
-from distdbg.record.batches import HINT, UNKNOWN
+from distdbg.record.batches import UNKNOWN, hint_for
 from distdbg.record.join_calls import CALL
 from distdbg.record.ran_out import describe, look
 from distdbg.render.short import short_lines
@@ -43,7 +43,7 @@ def judge_job(
 ) -> JudgedVerdict:
     """Say what is wrong by the account of this host and what others have told."""
     heard = [ReceivedAccount(own.account, own.at_ns)]
-    heard += [ReceivedAccount(told.account, told.made_ns) for told in others]
+    heard += [ReceivedAccount(reported.account, reported.made_ns) for reported in others]
     facts = LiveFacts(
         run=run,
         source=source,
@@ -126,27 +126,27 @@ def tell_out_of_batches(judged: JudgedVerdict, folder: Path) -> JudgedVerdict:
         return judged
     ranks = sorted({*root.ranks, *root.victims})
     for group in _groups(judged, root, ranks):
-        found = look(folder, group, ranks)
+        found = look(folder, group.name, ranks)
         if found is not None:
-            return _with(judged, root, describe(found))
+            return _with(judged, root, describe(found), hint_for(group.backend))
     return judged
 
 
-def _with(judged: JudgedVerdict, root: Finding, words: str) -> JudgedVerdict:
-    told = replace(
+def _with(judged: JudgedVerdict, root: Finding, words: str, hint: str) -> JudgedVerdict:
+    reported = replace(
         root,
         evidence=(Evidence(text=words), *(one for one in root.evidence if UNKNOWN not in one.text)),
-        advice=HINT,
+        advice=hint,
     )
-    findings = tuple(told if one is root else one for one in judged.verdict.findings)
-    verdict = replace(judged.verdict, root=told, findings=findings)
+    findings = tuple(reported if one is root else one for one in judged.verdict.findings)
+    verdict = replace(judged.verdict, root=reported, findings=findings)
     lines = short_lines(judged.session, verdict)
     if f"  {words}" not in lines:  # those of a deadlock are its edges
         lines.insert(1, f"  {words}")
     return replace(judged, verdict=verdict, lines=lines, plain=to_plain(judged.session, verdict))
 
 
-def _groups(judged: JudgedVerdict, root: Finding, ranks: list[int]) -> list[str]:
+def _groups(judged: JudgedVerdict, root: Finding, ranks: list[int]) -> list[GroupInfo]:
     session = judged.session
     shared = [
         group
@@ -154,4 +154,4 @@ def _groups(judged: JudgedVerdict, root: Finding, ranks: list[int]) -> list[str]
         if sum(rank in session.ranks and at in session.ranks[rank].progress for rank in ranks) > 1
     ]
     shared.sort(key=lambda group: group.label != root.group)
-    return [group.name for group in shared[:_MAX_GROUPS]]
+    return shared[:_MAX_GROUPS]

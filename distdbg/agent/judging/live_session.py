@@ -24,12 +24,12 @@ from distdbg.diagnose.session import (
     WorkWait,
 )
 from distdbg.record.ends import RankEnd
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit
 from distdbg.record.forms import Form, read_form
 from distdbg.record.join_calls import JoinCall
 from distdbg.record.rank_state import RankState
 from distdbg.record.rank_words import read_exit_text
+from distdbg.record.recorded_frame import RecordedFrame
 
 _MAX_FOUND: Final = 64
 _MAX_NS: Final = 1 << 62
@@ -183,9 +183,13 @@ def _read_row(row: Row, host: str, offset_ns: int, groups: Sequence[int]) -> Ran
             Activity(state=RankState(was), since_ns=int(since), why=str(why), site=str(site)),
         )
     for place, issued, ended, *more in row.get("progress", ()):
-        closed_ns, broken = more or (None, None)
+        closed_ns, broken, *closed_at = more or (None, None)
         log.progress[groups[place]] = GroupProgress(
-            issued_seq=issued, ended_seq=ended, closed_ns=closed_ns, broken=broken
+            issued_seq=issued,
+            ended_seq=ended,
+            closed_ns=closed_ns,
+            closed_at=str(closed_at[0]) if closed_at else "",
+            broken=broken,
         )
     if "threads" in row:
         log.threads = frozenset(row["threads"])

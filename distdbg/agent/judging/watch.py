@@ -206,13 +206,13 @@ class LiveDiagnosis:
             if request != self.state.request:
                 self._put(events.AccountAsked(request=request))
             return
-        accounts = {told.node: told for told in self._steering.accounts()}
+        accounts = {reported.node: reported for reported in self._steering.accounts()}
         for node in self.state.peers.keys() - accounts.keys():
             self._put(events.HostLost(node=node))
-        for node, told in accounts.items():
+        for node, reported in accounts.items():
             known = self.state.peers.get(node)
-            if known is None or known.told is not told:
-                self._put(events.AccountReceived(told=told))
+            if known is None or known.reported is not reported:
+                self._put(events.AccountReceived(reported=reported))
 
     def _read_records(self, now_ns: int) -> events.RecordsRead:
         watched_ranks = self._roster.watched_ranks.values()

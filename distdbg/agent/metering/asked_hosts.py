@@ -38,7 +38,7 @@ class HostsSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class TotalsTold:
+class TotalsReceived:
     """A host has told its numbers, and where it serves them; '' where it does not."""
 
     asked_s: float
@@ -69,7 +69,7 @@ class AskedHost:
     """When it is asked again."""
     failed: int = 0
     """How often in a row it did not answer."""
-    told_s: float | None = None
+    answered_s: float | None = None
     """When it told its numbers last."""
     address: str = ""
 
@@ -106,14 +106,16 @@ class AskedHosts:
 
     def missing(self, now_s: float) -> int:
         """How many are lost, or have said nothing lately."""
-        told = {host: self.hosts[host].told_s for host in self.there}
+        answered = {host: self.hosts[host].answered_s for host in self.there}
         return self.awaited + sum(
             host in self.lost or at_s is None or now_s - at_s >= _STALE_S
-            for host, at_s in told.items()
+            for host, at_s in answered.items()
         )
 
 
-def step(state: AskedHosts, event: HostsSeen | TotalsTold | HostSilent | SumsWanted) -> AskedHosts:
+def step(
+    state: AskedHosts, event: HostsSeen | TotalsReceived | HostSilent | SumsWanted
+) -> AskedHosts:
     """The state after an event."""
     match event:
         case HostsSeen(at_s=at_s, hosts=seen):
@@ -125,7 +127,7 @@ def step(state: AskedHosts, event: HostsSeen | TotalsTold | HostSilent | SumsWan
                 lost=frozenset(host for host, is_lost in seen.items() if is_lost),
                 awaited=max(0, event.count - len(met)),
             )
-        case TotalsTold(asked_s=asked_s, host=name):
+        case TotalsReceived(asked_s=asked_s, host=name):
             host = state.hosts[name]
             least_s = max(_FIRST_EVERY_S, _HOST_S * len(state.there))
             every_s = min(_EVERY_S, max(least_s, (asked_s - host.met_s) * _SHARE))
@@ -136,7 +138,7 @@ def step(state: AskedHosts, event: HostsSeen | TotalsTold | HostSilent | SumsWan
                     host,
                     due_s=asked_s + every_s,
                     failed=0,
-                    told_s=event.at_s,
+                    answered_s=event.at_s,
                     address=event.address or host.address,
                 ),
             )
@@ -148,7 +150,8 @@ def step(state: AskedHosts, event: HostsSeen | TotalsTold | HostSilent | SumsWan
         case SumsWanted(at_s=at_s):
             since_s = at_s if state.wanted_s is None else state.wanted_s
             has_all = not state.awaited and all(
-                host in state.lost or state.hosts[host].told_s is not None for host in state.there
+                host in state.lost or state.hosts[host].answered_s is not None
+                for host in state.there
             )
             is_whole = state.is_whole or has_all or at_s - since_s >= _WHOLE_S
             return replace(state, wanted_s=since_s, is_whole=is_whole)

@@ -16,7 +16,7 @@ from distdbg.agent.metering.asked_hosts import (
     HostSilent,
     HostsSeen,
     SumsWanted,
-    TotalsTold,
+    TotalsReceived,
     step,
 )
 from distdbg.client.agent_client import AgentClient
@@ -79,7 +79,7 @@ class JobSums:
         if self._thread is not None:
             self._thread.join(_END_S)
 
-    def _put(self, event: HostsSeen | TotalsTold | HostSilent | SumsWanted) -> None:
+    def _put(self, event: HostsSeen | TotalsReceived | HostSilent | SumsWanted) -> None:
         with self._lock:
             self.asked = step(self.asked, event)
 
@@ -97,24 +97,24 @@ class JobSums:
         except Exception:  # noqa: BLE001  # an observer that fails says so once
             _log.exception("the sums of the job are those of host %s alone", self._own)
 
-    def _fetch_totals(self, host: str) -> TotalsTold | HostSilent:
+    def _fetch_totals(self, host: str) -> TotalsReceived | HostSilent:
         asked_s = time.monotonic()
         try:
             with (
                 AgentClient.at(agent_socket(self._run, self._own), timeout_s=_PATIENCE_S) as client,
                 client.via(host) as other,
             ):
-                told = other.ask("totals")
+                answered = other.ask("totals")
                 about = other.ask("about")
-            histograms = read_histograms(told["histograms"])
-            agent, attempt = str(told.get("agent", ""))[:100], int(told.get("attempt", 0))
+            histograms = read_histograms(answered["histograms"])
+            agent, attempt = str(answered.get("agent", ""))[:100], int(answered.get("attempt", 0))
         except (DistError, OSError, ValueError, TypeError, KeyError) as error:
             _log.debug("host %s tells no numbers: %s", host, error)
             return HostSilent(asked_s, host)
         self.take(host, histograms, agent=agent, attempt=attempt)
         metrics = about.get("metrics")
         address = metrics.get("address") if isinstance(metrics, dict) else None
-        return TotalsTold(
+        return TotalsReceived(
             asked_s, time.monotonic(), host, address[:300] if isinstance(address, str) else ""
         )
 

@@ -115,7 +115,7 @@ class JobPoller:
         self._bar_ranks: tuple[int, ...] = ()
         self._places: dict[str, list[int]] = {}
         self._lines: deque[LogRow] = deque(maxlen=_LOG_LINES)
-        self._told: Sequence[LogRow] | None = ()
+        self._reported: Sequence[LogRow] | None = ()
         self._after: dict[str, int] = {}
         self._why_no_log = ""
 
@@ -133,12 +133,12 @@ class JobPoller:
     def log(self) -> Sequence[LogRow]:
         """The newest lines."""
         with self._lock:
-            if self._told is None:
-                self._told = tuple(self._lines)
-            told = self._told
-        if not told and self._why_no_log:
+            if self._reported is None:
+                self._reported = tuple(self._lines)
+            reported = self._reported
+        if not reported and self._why_no_log:
             return (LogRow(at=None, ranks=(), stream="err", text=self._why_no_log),)
-        return told
+        return reported
 
     def shift_of(self, host: str) -> int:
         """What brings the times of a host to the clock of the dashboard, in nanoseconds."""
@@ -389,7 +389,7 @@ class JobPoller:
             new.sort(key=lambda row: row.at or 0.0)
             with self._lock:
                 self._lines.extend(new)
-                self._told = None
+                self._reported = None
 
     def _ask_gpus(self, hosts: Sequence[str], rows: Mapping[int, Any]) -> Asking[Mapping[int, Any]]:
         """The first host's own are in its rows."""

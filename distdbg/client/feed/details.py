@@ -23,19 +23,19 @@ Plain = Mapping[str, Any]
 
 def op_detail(answers: Sequence[tuple[Plain, int]]) -> OpDetail | None:
     """One op as the hosts tell it, each with what brings its times to the clock of the dashboard."""
-    told: dict[int, tuple[Plain, int]] = {}
+    reported: dict[int, tuple[Plain, int]] = {}
     members: list[int] = []
     name = ""
     for answer, shift_ns in answers:
         name = name or str(answer["op"])
         members = members or [int(rank) for rank in answer["ranks"]]
-        told |= {int(one["rank"]): (one, shift_ns) for one in answer["arrivals"]}
-    if not told:
+        reported |= {int(one["rank"]): (one, shift_ns) for one in answer["arrivals"]}
+    if not reported:
         return None
-    arrivals = [_arrival(rank, *told[rank]) for rank in sorted(told)]
+    arrivals = [_arrival(rank, *reported[rank]) for rank in sorted(reported)]
     absent = [arrival.rank for arrival in arrivals if not arrival.has_come]
-    says = say_differences(_called({rank: words for rank, (words, _) in told.items()}), absent)
-    missing = sorted(set(members) - set(told))
+    says = say_differences(_called({rank: words for rank, (words, _) in reported.items()}), absent)
+    missing = sorted(set(members) - set(reported))
     if missing:
         says.append(say_unseen(missing))
     return OpDetail(name=name or "an op", arrivals=tuple(arrivals), says=tuple(says))
@@ -60,13 +60,13 @@ def _arrival(rank: int, words: Plain, shift_ns: int) -> Arrival:
     )
 
 
-def _called(told: Mapping[int, Plain]) -> dict[int, RankCall]:
+def _called(reported: Mapping[int, Plain]) -> dict[int, RankCall]:
     """What each rank called; the two sides of a message are two calls, and not compared."""
     return {
         rank: RankCall(
             op=str(words["op"] or ""), form=str(words["form"] or ""), comm=str(words["comm"] or "")
         )
-        for rank, words in told.items()
+        for rank, words in reported.items()
         if "issued_ns" in words and not words["is_message"]
     }
 

@@ -146,11 +146,11 @@ def _on_round(state: FeedState, event: RoundMade) -> FeedState:
     first = state.first.after(rows.values(), world, event.now_s)
     state = replace(state, pause_s=_FIRST_PAUSE_S, first=first)
     if first.is_shown:
-        told = {"link": FeedLink.LIVE, "link_why": event.why}
+        reported = {"link": FeedLink.LIVE, "link_why": event.why}
     else:
         why = f"{len(rows)} of {world} ranks were read" if world else "no rank was read yet"
-        told = {"link_why": why}
-    return state.shown(event.at, **{**told, **event.changes})
+        reported = {"link_why": why}
+    return state.shown(event.at, **{**reported, **event.changes})
 
 
 def _on_nobody(state: FeedState, event: NobodyAnswered) -> tuple[FeedState, ReadEnd | None]:

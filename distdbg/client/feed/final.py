@@ -35,7 +35,7 @@ def final_rows(
             continue
         if end is None:
             if folder is not None:
-                changed[rank] = replace(_untold(row), state_at=at)
+                changed[rank] = replace(_unreported(row), state_at=at)
             continue
         state, why = shown_end(end)
         changed[rank] = replace(
@@ -49,7 +49,7 @@ def final_rows(
     return {**rows, **changed} if changed else rows
 
 
-def _untold(row: RankRow) -> RankRow:
+def _unreported(row: RankRow) -> RankRow:
     """A rank that is gone, of which nobody wrote how: by what its record said last."""
     if row.state is RankState.LEFT or row.why == RETURNED:
         return replace(row, state=RankState.ENDED, op="", why="", cpu=None, gpu=None)

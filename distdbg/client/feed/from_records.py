@@ -36,7 +36,7 @@ class RecordsClient:
         }
         self.host = host
         self.folder = attempt if number is None else attempt.parent
-        self.roster = Roster(attempt, host, attempt=number or 0, is_told=True)
+        self.roster = Roster(attempt, host, attempt=number or 0, is_reported=True)
         self._run = run
         self._board = Board(self)
         self._methods = {

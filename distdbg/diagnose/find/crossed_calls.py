@@ -88,13 +88,19 @@ def unmatched_messages(
     found = [
         pair
         for pair in find_pairs(session)
-        if {pair.send.rank, pair.recv.rank} <= near and mine & {pair.send.rank, pair.recv.rank}
+        if {pair.send.rank, pair.recv.rank} <= near | _at_work(pair)
+        and mine & {pair.send.rank, pair.recv.rank}
     ]
     alike: dict[tuple[OpRef, int, Stack], list[UnmatchedPair]] = {}
     for pair in found:  # sends of one line to one recv are one fact
         key = pair.recv, pair.send.rank, session.stack_of(pair.send)
         alike.setdefault(key, []).append(pair)
     return [_miss(session, pairs[0], len(pairs) - 1) for pairs in [*alike.values()][:_LIMIT]]
+
+
+def _at_work(pair: UnmatchedPair) -> set[int]:
+    """Whose isend is in flight may be in its own code: it is there for a recv that names another rank."""
+    return {pair.send.rank} if pair.differ is PairDifference.SOURCE else set()
 
 
 def _miss(session: Session, pair: UnmatchedPair, more: int) -> WrongPeerFact:

@@ -340,8 +340,8 @@ def find_unlike_models(reasons: Mapping[int, str]) -> _UnlikeModels | None:
     """Compare models by why ranks failed; None where none says so, or no model is that of most ranks."""
     counts: dict[int, int] = {}
     for reason in reasons.values():
-        if told := _TOLD.search(reason):
-            rank, count, other, others_count = map(int, told.groups())
+        if reported := _TOLD.search(reason):
+            rank, count, other, others_count = map(int, reported.groups())
             counts |= {rank: count, other: others_count}
     usual = Counter(counts.values()).most_common(2)
     if len(usual) < 2 or usual[0][1] == usual[1][1]:

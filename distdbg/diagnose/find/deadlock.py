@@ -80,9 +80,9 @@ def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
             matched,
             [edge for rank in core for edge in sure[rank]],
             [edge for rank in victims for edge in waits.get(rank, ())],
-            is_circle,
+            is_cycle,
         ).finding(core, victims)
-        for core, is_circle, victims in zip(
+        for core, is_cycle, victims in zip(
             deadlocks.cores, deadlocks.cycles, deadlocks.victims, strict=True
         )
     ]

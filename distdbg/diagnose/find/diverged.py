@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from distdbg.diagnose.failures import Failures, are_over, failures_of
-from distdbg.diagnose.find.phrases import as_told, called, few
+from distdbg.diagnose.find.phrases import as_evidence, called, few
 from distdbg.diagnose.finding import Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER, OpRef
@@ -23,19 +23,19 @@ _ERROR: Final = "DivergedError"
 
 def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """What ranks found to differ between them."""
-    told: dict[tuple[str, str, int], list[tuple[int, RecordedProblem]]] = defaultdict(list)
+    reported: dict[tuple[str, str, int], list[tuple[int, RecordedProblem]]] = defaultdict(list)
     for rank, log in session.ranks.items():
         for found in log.found:
             if found.type == _ERROR:
-                told[found.what, found.group, found.seq].append((rank, found))
+                reported[found.what, found.group, found.seq].append((rank, found))
     ops = _ops_that_diverged(session)
-    if not told and not ops:
+    if not reported and not ops:
         return []
     failures = failures_of(session)
     findings = []
-    for (what, group, seq), told_by in told.items():
+    for (what, group, seq), reported_by in reported.items():
         refs = ops.pop((group, seq), [])
-        findings.append(_say(session, told_by, refs, _severity(failures, what, refs)))
+        findings.append(_say(session, reported_by, refs, _severity(failures, what, refs)))
     # The words may be lost where the op is not.
     findings += [_say_op(session, refs, _severity(failures, "", refs)) for refs in ops.values()]
     return sorted(findings, key=lambda finding: finding.at_ns or 0)
@@ -61,16 +61,16 @@ def _ops_that_diverged(session: Session) -> dict[tuple[str, int], list[OpRef]]:
 
 def _say(
     session: Session,
-    told: Sequence[tuple[int, RecordedProblem]],
+    reported: Sequence[tuple[int, RecordedProblem]],
     ops: Sequence[OpRef],
     severity: Severity,
 ) -> Finding:
-    rank, found = min(told, key=lambda each: session.time_ns(each[0], each[1].at_ns))
-    reporters = tuple(sorted(each for each, _ in told))
+    rank, found = min(reported, key=lambda each: session.time_ns(each[0], each[1].at_ns))
+    reporters = tuple(sorted(each for each, _ in reported))
     everybody = _members(session, found.group) or reporters
     is_odd = set(found.ranks) < set(everybody)
     at_ns = session.time_ns(rank, found.at_ns)
-    evidence = [as_told(line) for line in found.details]
+    evidence = [as_evidence(line) for line in found.details]
     return Finding(
         kind=FindingKind.DIVERGED,
         severity=severity,

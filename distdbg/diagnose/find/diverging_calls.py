@@ -31,7 +31,7 @@ class DifferenceText:
     evidence: tuple[Evidence, ...] = ()
     advice: str = ""
     seq: int = 0
-    """The first call that can be told apart; 0: none."""
+    """The first call that can be distinguished; 0: none."""
     extra: str = ""
     """Where most ranks agree on fewer calls: 'rank 1 made one more call after #3'."""
 
@@ -44,10 +44,12 @@ def tell_parting(
     more: Sequence[int],
     *,
     is_over: bool,
+    ended_at: str = "",
 ) -> DifferenceText:
     """Compare the first rank of `fewer` with the first of `more`.
 
     `is_over`: they call nothing more, so that it is worth saying that nothing tells them apart.
+    `ended_at`: the line at which the program of the first rank of `fewer` ended itself.
     """
     rank, other = fewer[0], more[0]
     made, others = _made(session, rank, group), _made(session, other, group)
@@ -59,7 +61,7 @@ def tell_parting(
     if not parting.seq:
         if not is_over or not parting.is_open:
             return DifferenceText()
-        return _alike(session, matched, group, fewer, more, parting)
+        return _alike(session, matched, group, fewer, more, parting, ended_at)
     after = f"after #{parting.seq - 1}" if parting.seq > 1 else "before its first"
     probably = "" if parting.is_sure else "probably "
     extra = ""
@@ -145,14 +147,16 @@ def _alike(
     fewer: Sequence[int],
     more: Sequence[int],
     parting: FirstDifference,
+    ended_at: str,
 ) -> DifferenceText:
     which = (
         f"#{parting.first}" if parting.first == parting.last else f"#{parting.first}-{parting.last}"
     )
+    where = f" at {ended_at}" if ended_at else ""
     lost = "" if parting.first == 1 else "; earlier calls are no longer in the record"
     text = (
-        f"calls {which} of rank {parting.rank} and rank {parting.other} cannot be told apart (lines,"
-        f" arrays, marks, spans, times): rank {parting.rank} skipped one of them, or ended early{lost}"
+        f"calls {which} of rank {parting.rank} and rank {parting.other} cannot be distinguished (lines,"
+        f" arrays, marks, spans, times): rank {parting.rank} skipped one of them, or ended early{where}{lost}"
     )
     if isinstance(parting.stopped, tuple):
         name, value = parting.stopped

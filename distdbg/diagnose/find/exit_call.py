@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from distdbg.diagnose.finding import Evidence
-from distdbg.diagnose.session import RecordedProblem, Session
+from distdbg.diagnose.ops import NEVER
+from distdbg.diagnose.session import RankLog, RecordedProblem, Session
 from distdbg.diagnose.wording import known_ns, short_site
-from distdbg.record.known_marks import EXIT_CALL
+from distdbg.record.known_marks import EXIT_CALL, SYS_EXIT
 
 
 def exit_call(session: Session, rank: int) -> Evidence | None:
@@ -15,8 +16,9 @@ def exit_call(session: Session, rank: int) -> Evidence | None:
         return None
     where = [f" at {short_site(one)}" for one in last.details[:1]]
     meanwhile = [f"; the main thread was at {short_site(one)}" for one in last.details[1:2] if one]
+    how = [f" {last.how}"] if last.how else []
     return Evidence(
-        text=f"rank {rank}: {last.what}{''.join(where + meanwhile)}",
+        text=f"rank {rank}: {last.what}{''.join(where + how + meanwhile)}",
         rank=rank,
         at_ns=known_ns(session.time_ns(rank, last.at_ns)),
     )
@@ -30,5 +32,15 @@ def exit_site(session: Session, rank: int) -> str:
 
 def _last(session: Session, rank: int) -> RecordedProblem | None:
     log = session.ranks.get(rank)
-    calls = [one for one in log.found if one.type == EXIT_CALL] if log is not None else []
-    return calls[-1] if calls else None
+    if log is None:
+        return None
+    calls = [one for one in log.found if one.type == EXIT_CALL]
+    return calls[-1] if calls and not _was_caught(log, calls[-1]) else None
+
+
+def _was_caught(log: RankLog, call: RecordedProblem) -> bool:
+    """Whether the program went on after a sys.exit, or may have: it only raises SystemExit."""
+    if not call.what.startswith(SYS_EXIT):
+        return False
+    called_op_later = len(log.ops) and call.at_ns != NEVER and log.ops.issued_ns[-1] > call.at_ns
+    return log.exit is None or bool(called_op_later)

@@ -12,7 +12,7 @@ from typing import Final
 
 from distdbg.diagnose.doing import doing_then
 from distdbg.diagnose.failures import Failure, failures_of
-from distdbg.diagnose.find.phrases import as_told
+from distdbg.diagnose.find.phrases import as_evidence
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
@@ -63,8 +63,8 @@ def _finding(session: Session, errors: Sequence[Failure]) -> Finding:
     first = errors[0]
     ranks = tuple(sorted({error.rank for error in errors}))
     # All ranks are told of a changed array, also the one that changed it.
-    told = set() if first.type == "BufferChangedError" or _is_join(first) else set(ranks)
-    named = tuple(sorted(set(first.named) - told))
+    reported = set() if first.type == "BufferChangedError" or _is_join(first) else set(ranks)
+    named = tuple(sorted(set(first.named) - reported))
     return Finding(
         kind=FindingKind.FAILED_OP,
         severity=Severity.WARNING if first.went_on else Severity.ERROR,
@@ -75,7 +75,7 @@ def _finding(session: Session, errors: Sequence[Failure]) -> Finding:
         seq=first.seq,
         at_ns=known_ns(first.at_ns),
         evidence=(
-            tuple(as_told(line) for line in first.details)
+            tuple(as_evidence(line) for line in first.details)
             if _is_join(first)  # who was where: the ranks' words are alike
             else tuple(_evidence(session, error) for error in errors[:_MAX_TOLD])
         ),

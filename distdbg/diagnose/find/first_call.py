@@ -16,7 +16,7 @@ from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.wording import say_ranks, say_site
-from distdbg.record.entries import RecordedFrame
+from distdbg.record.recorded_frame import RecordedFrame
 
 #: So many calls may another one be off in a loop over arrays.
 _NEAR: Final = 4

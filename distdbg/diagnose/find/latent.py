@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from distdbg.diagnose.find.phrases import as_told, few
+from distdbg.diagnose.find.phrases import as_evidence, few
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
@@ -30,19 +30,19 @@ _Key = tuple[str, str, str, str]
 
 def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """What each line did, with the ranks that it did it on."""
-    told: dict[_Key, dict[int, RecordedProblem]] = defaultdict(dict)
+    reported: dict[_Key, dict[int, RecordedProblem]] = defaultdict(dict)
     for rank, log in session.ranks.items():
         for found in log.found:
             if found.type in KINDS:
-                told[found.type, found.kind, found.group, _site(found)][rank] = found
+                reported[found.type, found.kind, found.group, _site(found)][rank] = found
     findings = sorted(
-        (_say(session, site, mine) for (_, _, _, site), mine in told.items()),
+        (_say(session, site, mine) for (_, _, _, site), mine in reported.items()),
         key=lambda finding: finding.at_ns or 0,
     )
     return findings[:_MAX_FINDINGS]
 
 
-def told_sites(session: Session) -> frozenset[tuple[int, str]]:
+def reported_sites(session: Session) -> frozenset[tuple[int, str]]:
     """Ranks and lines whose leaked work the rank has told itself."""
     return frozenset(
         (rank, _site(found))
@@ -53,15 +53,15 @@ def told_sites(session: Session) -> frozenset[tuple[int, str]]:
 
 
 def _site(found: RecordedProblem) -> str:
-    return as_told(found.details[0]).site if found.details else ""
+    return as_evidence(found.details[0]).site if found.details else ""
 
 
-def _say(session: Session, site: str, told: Mapping[int, RecordedProblem]) -> Finding:
-    ranks = tuple(sorted(told))
-    first = told[ranks[0]]
+def _say(session: Session, site: str, reported: Mapping[int, RecordedProblem]) -> Finding:
+    ranks = tuple(sorted(reported))
+    first = reported[ranks[0]]
     kind = KINDS[first.type]
-    times = {rank: _times(found) for rank, found in told.items()}
-    at_ns = min(session.time_ns(rank, found.at_ns) for rank, found in told.items())
+    times = {rank: _times(found) for rank, found in reported.items()}
+    at_ns = min(session.time_ns(rank, found.at_ns) for rank, found in reported.items())
     what = _what(kind, first, site, say_ranks(ranks), max(times.values()))
     return Finding(
         kind=kind,
@@ -70,7 +70,7 @@ def _say(session: Session, site: str, told: Mapping[int, RecordedProblem]) -> Fi
         ranks=ranks,
         group=first.group if kind is not FindingKind.LEAKED_GROUP else "",
         at_ns=None if at_ns == NEVER else at_ns,
-        evidence=few(_evidence([told[rank] for rank in ranks])),
+        evidence=few(_evidence([reported[rank] for rank in ranks])),
         advice=first.hint,
         numbers={"times": float(max(times.values())), "ranks": float(len(ranks))},
     )
@@ -88,8 +88,8 @@ def _what(kind: FindingKind, found: RecordedProblem, site: str, ranks: str, time
     return f"{ranks}: {found.what}{at}{often}"
 
 
-def _evidence(told: Sequence[RecordedProblem]) -> list[Evidence]:
-    return [as_told(line) for found in told for line in found.details]
+def _evidence(reported: Sequence[RecordedProblem]) -> list[Evidence]:
+    return [as_evidence(line) for found in reported for line in found.details]
 
 
 def _times(found: RecordedProblem) -> int:

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from distdbg.diagnose.find.latent import told_sites
+from distdbg.diagnose.find.latent import reported_sites
 from distdbg.diagnose.find.phrases import at_site, called, few
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
@@ -40,7 +40,7 @@ def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
 
 
 def _leaked_work(session: Session) -> list[Finding]:
-    told = told_sites(session)
+    reported = reported_sites(session)
     left: list[OpRef] = []
     for rank, log in session.ranks.items():
         if log.exit in (Exit.RETURNED, Exit.LEFT) and IN_FLIGHT in log.ops.status:
@@ -48,7 +48,7 @@ def _leaked_work(session: Session) -> list[Finding]:
                 OpRef(rank, at)
                 for at in log.ops.in_flight()
                 if log.ops.flags[at] & Flag.ASYNC
-                and (rank, site_of(session, OpRef(rank, at))) not in told
+                and (rank, site_of(session, OpRef(rank, at))) not in reported
             ]
     if not left:
         return []

@@ -24,8 +24,9 @@ from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NONE, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import fit, short_site, site_of
-from distdbg.record.entries import KIND_LABELS, SOURCE_DROPPED
+from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Flag
+from distdbg.record.known_marks import SOURCE_DROPPED
 
 _RECV: Final = KIND_LABELS.index("recv")
 _MAX_FINDINGS: Final = 16

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from distdbg.check.short_batch import is_short_batch, size_hint
-from distdbg.check.show import SUMS_HINT
+from distdbg.check.show import SUMS_HINT, TWO_CALLS_HINT
 from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.failures import Failure, failures_of
 from distdbg.diagnose.find.diverging_calls import DifferenceText, tell_parting_before
@@ -26,11 +26,12 @@ from distdbg.diagnose.find.mismatch_calls import (
     differing_ranks,
     find_sides,
     first_issue,
+    reported_advice,
     show_call,
-    told_advice,
 )
 from distdbg.diagnose.find.other_group import ADVICE, calls_meant_elsewhere, say_elsewhere
-from distdbg.diagnose.find.phrases import as_told
+from distdbg.diagnose.find.paired_apart import paired_unlike
+from distdbg.diagnose.find.phrases import as_evidence
 from distdbg.diagnose.find.skipped_calls import (
     SkippedBefore,
     WentOn,
@@ -65,18 +66,18 @@ _WHERE: Final = "compare what {} called with what the others called at the same 
 
 def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     said = _said(session, matched)
-    told = {(finding.group, finding.seq) for finding in said}
+    reported = {(finding.group, finding.seq) for finding in said}
     comparer = Comparer(session)
     for group, ops in sorted(matched):
         finding = _compared(session, matched, comparer, group) or _splits(session, group, ops)
-        if finding is not None and not _is_told(finding, told):
+        if finding is not None and not _is_reported(finding, reported):
             said.append(finding)
     return said
 
 
-def _is_told(finding: Finding, told: set[tuple[str, int]]) -> bool:
+def _is_reported(finding: Finding, reported: set[tuple[str, int]]) -> bool:
     """Whether the ranks have said it, or something before it on that group."""
-    return any(group == finding.group and seq <= finding.seq for group, seq in told if seq)
+    return any(group == finding.group and seq <= finding.seq for group, seq in reported if seq)
 
 
 # ------------------------------------------------------------------------- what the ranks said
@@ -90,24 +91,24 @@ def _said(session: Session, matched: Matched) -> list[Finding]:
         for error in errors:
             if error.type == "MismatchError":
                 alike[error.what or (error.group, error.seq)].append(error)
-    told: dict[str, int] = {}
+    reported: dict[str, int] = {}
     for one in (error for errors in alike.values() for error in errors):
         if one.what and one.seq and not one.went_on:
-            told[one.group] = min(one.seq, told.get(one.group, one.seq))
+            reported[one.group] = min(one.seq, reported.get(one.group, one.seq))
     messages = {
         one.group for errors in alike.values() for one in errors if one.what and not one.seq
     }
     return [
         _of_errors(session, matched, errors)
         for errors in alike.values()
-        if errors[0].what or not _is_beside(errors[0], told, messages)
+        if errors[0].what or not _is_beside(errors[0], reported, messages)
     ]
 
 
-def _is_beside(error: Failure, told: Mapping[str, int], messages: Collection[str]) -> bool:
+def _is_beside(error: Failure, reported: Mapping[str, int], messages: Collection[str]) -> bool:
     """Whether its op was in flight with one that was told: it failed with that, without words of its own."""
     if error.seq:
-        return error.seq >= told.get(error.group, error.seq + 1)
+        return error.seq >= reported.get(error.group, error.seq + 1)
     return error.group in messages
 
 
@@ -128,25 +129,29 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     evidence += list(meant.values())
     elsewhere = say_elsewhere(session, calls, meant)
     if elsewhere and first.what:
-        evidence.append(as_told(first.what))
+        evidence.append(as_evidence(first.what))
     known = sorted(odd & set(calls)) if first.seq and not meant else []
     left = find_left_loop(session, calls, known)
     new = None if left else find_first_call(session, calls, known)
-    is_told = left is not None or (new is not None and new.advice)
-    skipped = None if is_told else _went_on(session, matched, calls, odd, first.seq)
+    is_reported = left is not None or (new is not None and new.advice)
+    skipped = None if is_reported else _went_on(session, matched, calls, odd, first.seq)
     if new is not None:
         evidence.append(new.evidence)
     before = None
-    if not is_told and skipped is None:
+    if not is_reported and skipped is None:
         before = _skipped_before(session, matched, calls, known, first.seq)
     more = None
-    if not is_told and skipped is None and before is None:
+    if not is_reported and skipped is None and before is None:
         more = find_one_more_call(session, calls, known)
     evidence[:0] = [one.evidence for one in (skipped, before) if one is not None]
     led = skipped or left or before or more
     if led is not None and first.what:
-        evidence.insert(0, as_told(first.what))
+        evidence.insert(0, as_evidence(first.what))
     advice = led.advice if led else (new.advice if new else "")
+    apart = None if advice or led or threads else paired_unlike(session, matched, calls, first.seq)
+    if apart is not None:
+        evidence.append(apart.evidence)
+        advice = apart.advice
     if threads is not None and led is None:
         evidence.insert(0, threads)
         advice = TWO_THREADS
@@ -154,7 +159,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     for line in first.details:
         said = line if went_on else line.removesuffix(_USABLE).removesuffix("; ")
         if said and not _is_known(line, calls) and not (meant and line == _NO_MAJORITY):
-            evidence.append(as_told(said))
+            evidence.append(as_evidence(said))
     return Finding(
         kind=FindingKind.MISMATCH,
         # A program that catches it and goes on has looked for it, or will fail by something else.
@@ -171,7 +176,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         else advice
         or forward_alone(session, calls.values())
         or other_array_advice(session, calls, known)
-        or told_advice(session, calls, first)
+        or reported_advice(session, calls, first)
         or (_WHERE.format(say_ranks(sorted(odd))) if odd else ""),
     )
 
@@ -417,6 +422,8 @@ def _advice(
             return other
         is_short = bool(odd) and _is_short(session, sides, odd, seq)
         return Advice(size_hint(where, is_short_batch=is_short), Trait.SIZES)
+    if {"dtype", "op"} <= aspects:
+        return TWO_CALLS_HINT
     if "dtype" in aspects:
         return Advice(
             f"see where the arrays{where} get their dtype: all ranks need the same", Trait.DTYPES

@@ -158,7 +158,7 @@ def _calls_aside(session: Session, error: Failure) -> dict[int, OpRef]:
     return found
 
 
-def told_advice(session: Session, calls: Mapping[int, OpRef], error: Failure) -> Advice:
+def reported_advice(session: Session, calls: Mapping[int, OpRef], error: Failure) -> Advice:
     """The hint of the error, and what it is about.
 
     other ops, or arrays of other sizes from different lines     OTHER_LINES
@@ -188,6 +188,8 @@ def _traits(session: Session, calls: Mapping[int, OpRef]) -> tuple[Trait, ...]:
         if all(not (one & other) for one in sites for other in sites if one is not other):
             return (Trait.OTHER_LINES,)
         return (Trait.OTHER_ARRAY, Trait.DTYPES) if has_types else (Trait.SIZES,)
+    if has_types and len({form.op for form in forms}) > 1:
+        return ()  # two calls, and no one array
     if has_types:
         return (Trait.DTYPES,)
     return (Trait.SIZES,) if len({form.root for form in forms}) > 1 else ()

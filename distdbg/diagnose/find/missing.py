@@ -23,7 +23,7 @@ from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, W
 from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
-from distdbg.diagnose.session import RankLog, Session
+from distdbg.diagnose.session import GroupProgress, RankLog, Session
 from distdbg.diagnose.traits import NO_TRAITS, Advice, Trait
 from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, short_site, site_of, verb
 from distdbg.record.format import Exit, Flag, Status
@@ -81,7 +81,8 @@ def _divide(session: Session, end: ChainEnd) -> dict[str, tuple[int, ...]]:
 
 _UNKNOWN: Final = "unknown"
 _LATE: Final = "late"
-#: How the advice of ranks ends that left by themselves.
+#: How a rank is missing whose program is over.
+_ENDED: Final = ("returned", "exited")
 
 
 def missing_how(session: Session, end: ChainEnd, rank: int) -> str:
@@ -112,9 +113,14 @@ def is_benign(session: Session) -> bool:
 
 
 def _has_closed(session: Session, end: ChainEnd, log: RankLog) -> bool:
+    return _closed(session, end, log) is not None
+
+
+def _closed(session: Session, end: ChainEnd, log: RankLog) -> GroupProgress | None:
+    """How far the rank had come on the group of the op when it destroyed that group; None: it has not."""
     group = _group_of(session, end)
     progress = log.progress.get(group) if group is not None else None
-    return progress is not None and progress.closed_ns is not None
+    return progress if progress is not None and progress.closed_ns is not None else None
 
 
 def _group_of(session: Session, end: ChainEnd) -> int | None:
@@ -166,10 +172,10 @@ def _finding(
             *wait_evidence(session, end),
         ),
         advice=next((miss.advice for miss in astray if miss.advice), "")
-        or _advice_of_exit(session, ranks)
+        or _advice_of_exit(session, how, ranks)
         or parted.advice
         or _advice_of_none(session, end, how, ranks)
-        or _advice(how, ranks, _other_part(session, end)),
+        or _advice(how, ranks, _other_part(session, end), _left_at(session, end, ranks)),
         numbers=_numbers(session, end, ranks) | ({"parted": parted.seq} if parted.seq else {}),
         traits=NO_TRAITS if cause or parted.extra else traits_of_doing(session, ranks),
     )
@@ -237,7 +243,10 @@ def _parted(
     if how is _UNKNOWN or group is None or not seq or not behind:
         return DifferenceText()
     direct = sorted({edge.rank for edge in end.direct})
-    return tell_parting(session, matched, group, behind, direct, is_over=how is not _LATE)
+    ended_at = exit_site(session, behind[0]) if how in _ENDED else ""
+    return tell_parting(
+        session, matched, group, behind, direct, is_over=how is not _LATE, ended_at=ended_at
+    )
 
 
 def _what(
@@ -305,21 +314,32 @@ def _evidence_of(session: Session, end: ChainEnd, rank: int) -> Evidence:
     log = session.ranks.get(rank)
     if log is None:
         return Evidence(text=f"the record of rank {rank} is missing", rank=rank)
+    closed = _closed(session, end, log)
+    at = f" at {closed.closed_at}" if closed is not None and closed.closed_at else ""
     if log.exit is not None and log.exit_ns != NEVER:
         text = {
-            Exit.LEFT: "left: it called destroy_process_group",
+            Exit.LEFT: f"left: it called destroy_process_group{at}",
             Exit.RETURNED: "returned from its program",
         }
         call = exit_call(session, rank) if log.exit is Exit.RETURNED else None
         how = text.get(log.exit, "raised")
         return Evidence(
-            text=f"rank {rank} {how}" if call is None else call.text.replace(": ", " ", 1),
+            text=f"rank {rank} {how}" if call is None else _say_call(call),
             rank=rank,
             at_ns=known_ns(session.time_ns(rank, log.exit_ns)),
         )
     if log.end is not None:
         at_ns = known_ns(session.time_ns(rank, log.end.ended_ns))
-        return Evidence(text=f"rank {rank} {log.end.how}", rank=rank, at_ns=at_ns)
+        call = exit_call(session, rank)  # os._exit(0) leaves no other word
+        ended = f"rank {rank} {log.end.how}" if call is None else _say_call(call)
+        return Evidence(text=ended, rank=rank, at_ns=at_ns)
+    if closed is not None and closed.closed_ns is not None:
+        return Evidence(
+            text=f"rank {rank} called destroy_process_group{at}",
+            rank=rank,
+            site=closed.closed_at,
+            at_ns=known_ns(session.time_ns(rank, closed.closed_ns)),
+        )
     behind = behind_by(session, end, rank)
     group = _group_of(session, end)
     if not behind or group is None:  # an aside is not counted among the ops of its group
@@ -329,6 +349,11 @@ def _evidence_of(session: Session, end: ChainEnd, rank: int) -> Evidence:
     calls = f"its last op there is #{seq}" if seq else "it has called no collective there"
     count = f"{behind} op" if behind == 1 else f"{behind} ops"
     return Evidence(text=f"rank {rank} is {count} behind on group '{label}': {calls}", rank=rank)
+
+
+def _say_call(call: Evidence) -> str:
+    """'rank 1 called sys.exit(0) at train.py:8 (main)'."""
+    return call.text.replace(": called ", " called ", 1)
 
 
 def _doings(session: Session, ranks: Sequence[int]) -> Iterator[Evidence]:
@@ -390,6 +415,8 @@ def _advice_of_none(session: Session, end: ChainEnd, how: str, ranks: tuple[int,
     site = site_of(session, end.op).partition(" (")[0] if end.op is not None else ""
     if how in (_LATE, _UNKNOWN) or _seq_of(session, end) != 1 or not site:
         return ""
+    if _left_at(session, end, ranks):
+        return ""
     if any(behind_by(session, end, rank) != 1 for rank in ranks):
         return ""
     logs = [session.ranks[rank] for rank in ranks]
@@ -401,13 +428,10 @@ def _advice_of_none(session: Session, end: ChainEnd, how: str, ranks: tuple[int,
     )
 
 
-def _advice_of_exit(session: Session, ranks: tuple[int, ...]) -> str:
+def _advice_of_exit(session: Session, how: str, ranks: tuple[int, ...]) -> str:
     """Where a rank alone ended its program by a call; ''."""
-    sites = {exit_site(session, rank) for rank in ranks}
-    returned = all(
-        session.ranks[rank].exit is Exit.RETURNED for rank in ranks if rank in session.ranks
-    )
-    site = sites.pop() if len(sites) == 1 and returned else ""
+    sites = {exit_site(session, rank) for rank in ranks} if how in _ENDED else set()
+    site = sites.pop() if len(sites) == 1 else ""
     if not site:
         return ""
     return f"see why {site} ends the program of {say_ranks(ranks, 3)}: all ranks have to decide that alike"
@@ -420,7 +444,15 @@ def _other_part(session: Session, end: ChainEnd) -> str:
     return "sending" if session.kind_of(end.op) == "recv" else "receiving"
 
 
-def _advice(how: str, ranks: tuple[int, ...], other_part: str) -> str:
+def _left_at(session: Session, end: ChainEnd, ranks: tuple[int, ...]) -> str:
+    """'train.py:95', where they destroyed the group of the op at one line; ''."""
+    logs = [session.ranks.get(rank) for rank in ranks]
+    closed = [None if log is None else _closed(session, end, log) for log in logs]
+    sites = {"" if far is None else far.closed_at.partition(" (")[0] for far in closed}
+    return sites.pop() if len(sites) == 1 else ""
+
+
+def _advice(how: str, ranks: tuple[int, ...], other_part: str, left_at: str) -> str:
     whom = say_ranks(ranks, 3)
     if how is _UNKNOWN:
         process = verb(ranks, "its process", "their processes")
@@ -428,9 +460,10 @@ def _advice(how: str, ranks: tuple[int, ...], other_part: str) -> str:
     if how is _LATE:
         whose = verb(ranks, "its", "their")
         return f"see what {whom} did after {whose} last op: it took another branch, or is slow"
+    did = f"left at {left_at}" if left_at else "ended"
     if other_part:
-        return Advice(f"see why {whom} ended without {other_part} the message", Trait.ENDED_WITHOUT)
+        return Advice(f"see why {whom} {did} without {other_part} the message", Trait.ENDED_WITHOUT)
     return Advice(
-        f"all ranks of a group must call the same ops: see why {whom} ended without making this call",
+        f"all ranks of a group must call the same ops: see why {whom} {did} without making this call",
         Trait.ENDED_WITHOUT,
     )

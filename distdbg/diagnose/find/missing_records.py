@@ -49,7 +49,7 @@ def _missing_ranks(session: Session) -> list[Finding]:
         rank for rank in session.ranks_without_record() if not _has_failed(session.ranks[rank].end)
     ]
     missing = tuple(sorted((*session.missing_ranks(), *ended_well)))
-    if not missing or not session.ranks:
+    if not missing or not session.ranks or session.went_well_unused():
         return []
     of_all = f" of {session.world_size}" if session.world_size else ""
     # Nothing good can be said of ranks of which nothing was seen.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from distdbg.diagnose.failures import Failures, are_over, failures_of
-from distdbg.diagnose.find.phrases import as_told, at_site, called, few
+from distdbg.diagnose.find.phrases import as_evidence, at_site, called, few
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER, NONE, OpRef
@@ -68,7 +68,7 @@ def _are_over(failures: Failures, source: _Report) -> bool:
 
 def _reports(session: Session) -> list[_Report]:
     ops: dict[tuple[str, int], list[OpRef]] = defaultdict(list)
-    told: dict[tuple[str, int], list[tuple[int, RecordedProblem]]] = defaultdict(list)
+    reported: dict[tuple[str, int], list[tuple[int, RecordedProblem]]] = defaultdict(list)
     for rank, log in session.ranks.items():
         if Status.NONFINITE in log.ops.status:
             for at, status in enumerate(log.ops.status):
@@ -77,10 +77,10 @@ def _reports(session: Session) -> list[_Report]:
                     ops[group.label if group else "", log.ops.seq[at]].append(OpRef(rank, at))
         for found in log.found:
             if found.type == _ERROR:
-                told[found.group, found.seq].append((rank, found))
+                reported[found.group, found.seq].append((rank, found))
     reports = []
-    for key in dict.fromkeys((*told, *ops)):
-        mine, refs = told.get(key, []), ops.get(key, [])
+    for key in dict.fromkeys((*reported, *ops)):
+        mine, refs = reported.get(key, []), ops.get(key, [])
         times = [session.time_ns(rank, found.at_ns) for rank, found in mine] + [
             session.time_ns(op.rank, session.ranks[op.rank].ops.issued_ns[op.at]) for op in refs
         ]
@@ -172,7 +172,7 @@ def _say(session: Session, source: _Report, are_over: bool) -> Finding:
         called(session, op, f"rank {op.rank} gave it to {label} at {site_of(session, op) or '?'}")
         for op in guilty[:4]
     ]
-    evidence += [as_told(line) for line in (found.details if found else ())]
+    evidence += [as_evidence(line) for line in (found.details if found else ())]
     evidence += [
         Evidence(
             text=(

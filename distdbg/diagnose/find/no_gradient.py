@@ -41,15 +41,15 @@ class _Unused(NamedTuple):
 
 def tell_no_gradients(found: Sequence[Finding], session: Session) -> list[Finding]:
     """The findings, led by the parameters that were not used where that explains them."""
-    told = [tell_no_gradient(finding, session) for finding in found]
-    if any(one is not finding for one, finding in zip(told, found, strict=True)):
-        return told
+    reported = [tell_no_gradient(finding, session) for finding in found]
+    if any(one is not finding for one, finding in zip(reported, found, strict=True)):
+        return reported
     # The rank that left them out may end before anybody is seen to wait for it.
     return [
         _lead(one, session)
         if one.kind is FindingKind.FAILED_OP and one.ranks and not _has_own_reason(one)
         else one
-        for one in told
+        for one in reported
     ]
 
 

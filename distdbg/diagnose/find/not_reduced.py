@@ -35,11 +35,11 @@ class UnreducedSteps(NamedTuple):
 
 def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """Ranks that made the same steps without a reduction, as one note."""
-    told: dict[tuple[int, int], dict[int, UnreducedSteps]] = defaultdict(dict)
+    reported: dict[tuple[int, int], dict[int, UnreducedSteps]] = defaultdict(dict)
     for rank, log in session.ranks.items():
         if (found := unreduced_steps(log)) is not None:
-            told[found.first, found.steps][rank] = found
-    return [_say(session, by_rank) for by_rank in told.values()]
+            reported[found.first, found.steps][rank] = found
+    return [_say(session, by_rank) for by_rank in reported.values()]
 
 
 def unreduced_steps(log: RankLog) -> UnreducedSteps | None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.other_half import messages_of
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.unmatched import PairDifference, UnmatchedPair
+from distdbg.diagnose.unmatched import PairDifference, UnmatchedPair, is_past_messages
 from distdbg.diagnose.wording import say_ranks, site_of
 from distdbg.record.format import Flag
 
@@ -34,7 +35,8 @@ def find_other_neighbor(session: Session, pair: UnmatchedPair) -> OtherNeighbor 
     """Find which of two halves that differ in whom they name is wrong; None where no rule shows.
 
     The rule is that of one function: in another one the rank may well gather, or report. And who is named
-    waits for a message there itself: a rank that is late, or gone, is waited for with reason.
+    waits for a message there itself, or has made as many as the other: a rank that is late, or gone before,
+    is waited for with reason.
     """
     if pair.differ not in (PairDifference.DST, PairDifference.SOURCE):
         return None
@@ -47,9 +49,9 @@ def find_other_neighbor(session: Session, pair: UnmatchedPair) -> OtherNeighbor 
         return None  # of a subgroup "rank + 1" would say something else
     if any(log.lost.get("ops") for log in session.ranks.values()):
         return None
-    if not _waits_there(session, peer, wrong):
-        return None
     meant = (other.rank - wrong.rank) % len(places)
+    if not (_waits_there(session, peer, wrong) or _has_made_its_own(session, peer, other, meant)):
+        return None
     known = []
     for rank in places:
         steps = _steps(session, rank, wrong, len(places))
@@ -105,6 +107,21 @@ def _waits_there(session: Session, rank: int, like: OpRef) -> bool:
         and function_of(session, OpRef(rank, at)) == function_of(session, like)
         for at in log.ops.in_flight()
     )
+
+
+def _has_made_its_own(session: Session, rank: int, other: OpRef, meant: int) -> bool:
+    """Whether a rank that is past messages has made as many as the other there, each with its neighbor."""
+    if rank not in session.ranks or not is_past_messages(session, rank):
+        return False
+    count = len(session.members(session.ranks[other.rank].ops.group[other.at]))
+    mine, theirs = (
+        sum(
+            function_of(session, op) == function_of(session, other)
+            for op in messages_of(session, one, session.kind_of(other), other)
+        )
+        for one in (rank, other.rank)
+    )
+    return mine == theirs and _steps(session, rank, other, count) == {-meant % count}
 
 
 def function_of(session: Session, op: OpRef) -> tuple[str, str]:

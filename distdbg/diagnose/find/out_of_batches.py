@@ -13,7 +13,7 @@ from distdbg.diagnose.finding import Evidence, Finding, FindingKind
 from distdbg.diagnose.ops import NONE
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.wording import fit, known_ns, say_ranks
-from distdbg.record.batches import HINT, UNKNOWN, RanOut, find_ran_out, to_said
+from distdbg.record.batches import UNKNOWN, RanOut, find_ran_out, hint_for, to_said
 from distdbg.record.entries import MarkEntry
 from distdbg.record.format import NO_COLLECTIVE
 from distdbg.record.known_marks import JOIN_OUT_OF_BATCHES, OUT_OF_BATCHES
@@ -43,11 +43,11 @@ def tell_out_of_batches(finding: Finding, session: Session) -> Finding:
         tracks = {rank: _track(session.ranks[rank], group) for rank in involved if rank in members}
         found = find_ran_out(tracks)
         if found is not None:
-            return _led(finding, session, found)
+            return _led(finding, session, found, hint_for(session.groups[group].backend))
     return finding
 
 
-def _led(finding: Finding, session: Session, found: RanOut) -> Finding:
+def _led(finding: Finding, session: Session, found: RanOut, hint: str) -> Finding:
     return replace(
         finding,
         what=fit(found.head, found.rest),
@@ -72,7 +72,7 @@ def _led(finding: Finding, session: Session, found: RanOut) -> Finding:
                 if not one.text.startswith(found.head) and UNKNOWN not in one.text
             ),
         ),
-        advice=HINT,
+        advice=hint,
     )
 
 

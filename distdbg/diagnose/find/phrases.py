@@ -42,7 +42,7 @@ def called(session: Session, op: OpRef, text: str = "") -> Evidence:
     )
 
 
-def as_told(line: str) -> Evidence:
+def as_evidence(line: str) -> Evidence:
     """What a rank's own check wrote, with the ranks and the place that it names."""
     found = _TOLD.fullmatch(line)
     ranks = _read_ranks(found["ranks"]) if found else ()

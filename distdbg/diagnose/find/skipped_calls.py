@@ -33,7 +33,7 @@ def find_skipped_before(
     session: Session, ops: GroupOps, odd: tuple[int, ...], other: int, seq: int
 ) -> SkippedBefore | None:
     """Explain ranks whose call `seq` differs; None where their calls before do not show it."""
-    extra = _told_extra(session, ops, odd, other, seq)
+    extra = _reported_extra(session, ops, odd, other, seq)
     if extra is not None:
         return extra
     found = {_skipped(session, ops, rank, other, seq) for rank in odd}
@@ -64,7 +64,7 @@ def find_skipped_before(
     )
 
 
-def _told_extra(
+def _reported_extra(
     session: Session, ops: GroupOps, odd: tuple[int, ...], other: int, seq: int
 ) -> SkippedBefore | None:
     found = {_extra(session, ops, rank, other, seq) for rank in odd}

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from distdbg.diagnose.find.phrases import as_told, few
+from distdbg.diagnose.find.phrases import as_evidence, few
 from distdbg.diagnose.finding import Finding, FindingKind, Severity, Waits
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
@@ -21,19 +21,19 @@ _MAX_FINDINGS: Final = 16
 
 def find(session: Session, matched: Matched, waits: Waits) -> list[Finding]:
     """Every suspicion once, with how many ranks have it."""
-    told: dict[tuple[str, str, int], list[tuple[int, RecordedProblem]]] = defaultdict(list)
+    reported: dict[tuple[str, str, int], list[tuple[int, RecordedProblem]]] = defaultdict(list)
     for rank, log in session.ranks.items():
         for found in log.found:
             if found.type == _TYPE:
-                told[found.what, found.group, found.seq].append((rank, found))
+                reported[found.what, found.group, found.seq].append((rank, found))
     findings = sorted(
-        (_say(session, mine) for mine in told.values()), key=lambda finding: finding.at_ns or 0
+        (_say(session, mine) for mine in reported.values()), key=lambda finding: finding.at_ns or 0
     )
     return findings[:_MAX_FINDINGS]
 
 
-def _say(session: Session, told: Sequence[tuple[int, RecordedProblem]]) -> Finding:
-    rank, found = min(told, key=lambda each: session.time_ns(each[0], each[1].at_ns))
+def _say(session: Session, reported: Sequence[tuple[int, RecordedProblem]]) -> Finding:
+    rank, found = min(reported, key=lambda each: session.time_ns(each[0], each[1].at_ns))
     at_ns = session.time_ns(rank, found.at_ns)
     members = next((group.ranks for group in session.groups if group.label == found.group), ())
     return Finding(
@@ -44,8 +44,8 @@ def _say(session: Session, told: Sequence[tuple[int, RecordedProblem]]) -> Findi
         group=found.group,
         seq=found.seq,
         at_ns=None if at_ns == NEVER else at_ns,
-        evidence=few([as_told(line) for line in found.details]),
+        evidence=few([as_evidence(line) for line in found.details]),
         advice=found.hint
         or "compare the lines that the ranks called it from; the results may be wrong",
-        numbers={"ranks": float(len(told))},
+        numbers={"ranks": float(len(reported))},
     )

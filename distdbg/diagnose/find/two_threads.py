@@ -38,11 +38,11 @@ def two_threads(session: Session, group: int, ranks: Iterable[int]) -> Evidence 
         return None
     rank = min(found)
     ops = [OpRef(rank, at) for at in found[rank]]
-    told = ", ".join(
+    reported = ", ".join(
         f"{session.kind_of(op)} at {site_of(session, op).partition(' (')[0]}" for op in ops
     )
     label = session.groups[group].label
-    text = f"two threads of {say_ranks(found)} issue ops on group '{label}' at one time: {told}"
+    text = f"two threads of {say_ranks(found)} issue ops on group '{label}' at one time: {reported}"
     return Evidence(text=text, rank=rank, ranks=tuple(found), op=ops[0])
 
 

@@ -145,10 +145,10 @@ def one_answer_more(session: Session, edges: Sequence[Edge]) -> list[WrongPeerFa
         for edge in workers
         if edge.op is not None
     ]
-    told = _judge(manager.rank, exchanges, is_any=manager.is_any)
-    if told is None:
+    reported = _judge(manager.rank, exchanges, is_any=manager.is_any)
+    if reported is None:
         return []
-    text, cause, odd, advice = told
+    text, cause, odd, advice = reported
     first = odd[0] if odd else manager.rank
     edge = next(edge for edge in edges if edge.rank == first)
     site = edge.site.partition(" (")[0]

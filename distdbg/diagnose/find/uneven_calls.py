@@ -17,7 +17,8 @@ from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session, Stack
 from distdbg.diagnose.traits import Advice, Trait
 from distdbg.diagnose.wording import MAX_LINE, fit, say_ranks, say_site, site_of, verb
-from distdbg.record.entries import RecordedFrame
+from distdbg.record.batches import name_join
+from distdbg.record.recorded_frame import RecordedFrame
 
 _Site = tuple[str, int]
 
@@ -72,9 +73,11 @@ def find_left_loop(
     began = f"after {made} calls at {short}; {say_ranks(others, 3)} began one more"
     what = f"{whom} left {called}() for {place} {began}"
     what = what if len(what) <= MAX_LINE else fit(f"{whom} left {called}() {began}")
+    group = session.group_of(calls[odd[0]])
+    joining = name_join(group.backend if group is not None else "")
     advice = Advice(
         f"see why {whom} made one call fewer: {verb(odd, 'it', 'they')} skipped a batch, had fewer of them "
-        f"(dist.Join helps), or {verb(odd, 'its', 'their')} own data ended the loop",
+        f"({joining} helps), or {verb(odd, 'its', 'their')} own data ended the loop",
         Trait.OTHER_LINES,
         of=called,
     )

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from distdbg.diagnose.find.crossed_calls import WrongPeerFact
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef
-from distdbg.diagnose.other_half import messages_of
+from distdbg.diagnose.other_half import messages_of, partner_of
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.unmatched import is_past_messages
 from distdbg.diagnose.wording import say_ranks, site_of
@@ -44,44 +44,67 @@ def _miss(session: Session, recv: OpRef, sender: int, like: OpRef) -> WrongPeerF
     site = site_of(session, like)
     short = site.partition(" (")[0]
     sent = "sends" if session.is_in_flight(like) else "sent"
-    has_past = not session.is_live or session.cut is not None
-    is_sure = (
-        not has_past or _have_met(session, recv.rank, sender) or _is_hub(session, recv, sender)
-    )
+    is_sure = _is_peer(session, recv, sender, like)
+    elsewhere = _sent_elsewhere(session, sender, like)
     doubt = f"; if it must not, see why rank {recv.rank} has rank {sender} as its peer"
+    if elsewhere:  # it has called the line
+        waits = f"rank {recv.rank} waits for a message{shown} from rank {sender}, which sent to "
+        cause = (
+            f"{waits}{say_ranks(elsewhere, 3)} at {short}",
+            f"; rank {like.rank} {sent} to it there",
+        )
+        also = f", where rank {sender} sent to {say_ranks(elsewhere, 3)}"
+        to = f"to rank {recv.rank} "
+    else:
+        cause = (
+            f"rank {recv.rank} waits for a message{shown} that rank {sender} never sent",
+            f"; rank {like.rank} {sent} its own at {short}",
+        )
+        also = to = ""
     return WrongPeerFact(
         Evidence(
             text=f"rank {sender} never sent rank {recv.rank} the message{shown}; "
-            f"rank {like.rank} {sent} its own at {site}",
+            f"rank {like.rank} {sent} its own at {site}{also}",
             rank=sender,
             ranks=(sender, recv.rank),
             op=recv,
             site=site,
         ),
-        f"see why rank {sender} does not send at {short}, as rank {like.rank} does"
+        f"see why rank {sender} does not send {to}at {short}, as rank {like.rank} does"
         f"{'' if is_sure else doubt}",
-        (
-            f"rank {recv.rank} waits for a message{shown} that rank {sender} never sent",
-            f"; rank {like.rank} {sent} its own at {short}",
-        ),
+        cause,
         (sender,) if is_sure else (sender, recv.rank),
         (sender,) if is_sure else (),
     )
 
 
-def _have_met(session: Session, one: int, other: int) -> bool:
-    """Whether they have exchanged a message before: then the one is a peer of the other."""
-    ops = session.ranks[one].ops
-    return any(
-        ops.status[op.at] == Status.OK and other in (ops.peer[op.at], ops.source[op.at])
-        for op in session.messages(one)
-    )
+def _is_peer(session: Session, recv: OpRef, sender: int, like: OpRef) -> bool:
+    """Whether the sender is one that the rank has to receive from.
 
-
-def _is_hub(session: Session, recv: OpRef, sender: int) -> bool:
-    """Whether most of the others send to it: then all of them have to."""
+    Not where the message of another rank is there that the recv would take if it named that one: of three
+    ranks, or while no more is known than what is in flight, the recv may as well name the wrong one.
+    """
+    is_there = session.is_in_flight(like) and session.tag_of(like) == session.tag_of(recv)
+    if session.is_live and session.cut is None:
+        return not is_there
+    if any(partner_of(session, op) == sender for op in _received(session, recv)):
+        return True
     others = [rank for rank in session.ranks if rank not in (sender, recv.rank)]
-    return 2 * sum(any(True for _ in _sends(session, rank, recv)) for rank in others) > len(others)
+    count = sum(any(True for _ in _sends(session, rank, recv)) for rank in others)
+    return 2 * count > len(others) and (count >= _FEWEST or not is_there)
+
+
+def _received(session: Session, recv: OpRef) -> Iterable[OpRef]:
+    """What the rank has received so far."""
+    ops = session.ranks[recv.rank].ops
+    return (op for op in session.messages(recv.rank, "recv") if ops.status[op.at] == Status.OK)
+
+
+def _sent_elsewhere(session: Session, sender: int, like: OpRef) -> list[int]:
+    """Whom a rank has sent to from the line of another one's message."""
+    site = site_of(session, like)
+    sends = messages_of(session, sender, "send", like)
+    return sorted({partner_of(session, op) for op in sends if site_of(session, op) == site})
 
 
 def _sent_by_another(session: Session, recv: OpRef, sender: int) -> OpRef | None:

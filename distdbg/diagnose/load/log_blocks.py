@@ -134,7 +134,7 @@ class LogBlockReader:
             return
         code = int(ended[1])
         at = to_line(box.get("time", "").replace("_", " ", 1), Origin(""), 0)
-        told = box.get("traceback", "")
+        reported = box.get("traceback", "")
         yield LoggedFact(
             shape=FactShape.CHILD,
             line=replace(line, wall_ns=at.wall_ns, host=box.get("host", "")),
@@ -142,7 +142,7 @@ class LogBlockReader:
             text=f"rank {rank[1]} {exit_words(code)}",
             pid=int(ended[2]),
             numbers={"exit_code": code, "local_rank": int(rank[2])},
-            words={} if told.startswith(("To enable", "Signal")) else {"traceback": told},
+            words={} if reported.startswith(("To enable", "Signal")) else {"traceback": reported},
             is_first=self._is_root,
         )
 

@@ -39,9 +39,9 @@ _ARRAY_LENGTH: Final = 6
 
 def find_mismatches(facts: Facts) -> list[Finding]:
     findings = []
-    told = facts[FactShape.MISMATCH]
-    if told:
-        findings.append(_sides_differ(told))
+    reported = facts[FactShape.MISMATCH]
+    if reported:
+        findings.append(_sides_differ(reported))
     if facts[FactShape.SIZES]:
         sizes = facts[FactShape.SIZES]
         who = say_who(sizes, "a rank")
@@ -68,10 +68,10 @@ def find_mismatches(facts: Facts) -> list[Finding]:
     return findings
 
 
-def _sides_differ(told: Sequence[LoggedFact]) -> Finding:
+def _sides_differ(reported: Sequence[LoggedFact]) -> Finding:
     """All ranks' words together: what a rank says of itself is true, what another says may be made up."""
     own: dict[int, _LoggedCall] = {}
-    for fact in told:
+    for fact in reported:
         for index, side in enumerate(_read_sides(fact.text)):
             known = own.get(side.rank)
             if known is None or (index == 0 and side.kind) or (not known.kind and side.kind):
@@ -89,7 +89,7 @@ def _sides_differ(told: Sequence[LoggedFact]) -> Finding:
     return make_finding(
         FindingKind.MISMATCH,
         f"ranks called different ops{number}: {shorten('; '.join(sides), 80)}",
-        told,
+        reported,
         ranks=blamed,
         victims=() if blamed else tuple(own),
         seq=seq,
@@ -123,16 +123,16 @@ def find_not_joined(facts: Facts) -> list[Finding]:
 
 
 def find_missing(facts: Facts) -> list[Finding]:
-    told = facts[FactShape.MISSING]
+    reported = facts[FactShape.MISSING]
     reached = facts[FactShape.REACHED]
-    if told:
-        ranks = {rank for fact in told for rank in fact.ranks}
-        victims = {fact.rank for fact in [*told, *reached] if fact.rank is not None} - ranks
+    if reported:
+        ranks = {rank for fact in reported for rank in fact.ranks}
+        victims = {fact.rank for fact in [*reported, *reached] if fact.rank is not None} - ranks
         return [
             make_finding(
                 FindingKind.MISSING_RANK,
-                f"{say_ranks(ranks)} did not arrive where others wait: {shorten(told[0].text, 70)}",
-                [*told, *facts[FactShape.NOT_FINISHED], *reached],
+                f"{say_ranks(ranks)} did not arrive where others wait: {shorten(reported[0].text, 70)}",
+                [*reported, *facts[FactShape.NOT_FINISHED], *reached],
                 ranks=ranks,
                 victims=victims,
                 advice=f"see what rank {min(ranks)} did instead: its own log, or its stack next time",

@@ -59,7 +59,7 @@ def _with_ranks(facts: Sequence[LoggedFact], ranks_by_pid: Mapping[int, int]) ->
         for f in facts
         if f.rank is not None and "local_rank" in f.numbers
     }
-    told = []
+    reported = []
     for fact in facts:
         if fact.rank is None:
             local = fact.numbers.get("local_rank", fact.line.local_rank)
@@ -68,8 +68,8 @@ def _with_ranks(facts: Sequence[LoggedFact], ranks_by_pid: Mapping[int, int]) ->
                 # Without a word on ranks the job is taken to be of one host.
                 rank = by_local.get(local, local)
             fact.rank = rank
-        told.append(fact)
-    return told
+        reported.append(fact)
+    return reported
 
 
 # ------------------------------------------------------------------------------- causes

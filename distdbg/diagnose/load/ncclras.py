@@ -53,7 +53,7 @@ def read_ras(path: Path) -> Session:
     name = str(path)
     try:
         with open_regular(path) as file:
-            data = file.read(_MAX_NBYTES)
+            data = file.read(_MAX_NBYTES) or b""
     except OSError as error:
         raise RecordError(f"{name}: {error.strerror or error}", path=name) from error
     text = data.decode("utf-8", "replace")

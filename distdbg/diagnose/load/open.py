@@ -231,7 +231,7 @@ def _files(paths: Sequence[Path], lacks: list[str]) -> Iterator[Path]:
 def _sort_of(path: Path) -> _Sort:
     """Tell the format by the first bytes. OSError when it is no file, or cannot be read."""
     with open_regular(path) as file:
-        head = file.read(_HEAD_NBYTES)
+        head = file.read(_HEAD_NBYTES) or b""
     if ncclras.looks_like_ras(head):
         return _Sort.RAS
     if torch_dump.looks_like_dump(head):

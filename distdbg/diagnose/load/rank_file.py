@@ -12,6 +12,7 @@ from distdbg.diagnose.load.reported import read_found
 from distdbg.diagnose.load.tables import Tables
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OTHER_KIND, Ops
 from distdbg.diagnose.session import GroupProgress, RankLog, WorkWait
+from distdbg.diagnose.wording import say_site
 from distdbg.record.columns import UNSET, Columns, OpColumns
 from distdbg.record.entries import KIND_LABELS, ContextEntry, FindingEntry, RecordHeader, StateEntry
 from distdbg.record.format import Aside, Flag, Status
@@ -59,6 +60,7 @@ def read_rank(path: Path, tables: Tables) -> RankFile:
                 issued_seq=far.issued_seq,
                 ended_seq=far.ended_seq,
                 closed_ns=far.closed_ns,
+                closed_at=say_site(far.closed_at),
                 broken=far.broken,
             )
             for number, far in columns.progress.items()

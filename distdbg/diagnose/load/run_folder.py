@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from distdbg.control.layout import page_name
 from distdbg.diagnose.load.clocks import find_offsets
 from distdbg.diagnose.load.kept_output import add_kept_output, error_files
 from distdbg.diagnose.load.proof import read_proofs
@@ -34,7 +35,7 @@ from distdbg.diagnose.load.witnesses import (
     read_threads,
 )
 from distdbg.diagnose.ops import NEVER
-from distdbg.diagnose.session import Activity, RankLog, Session
+from distdbg.diagnose.session import Activity, RankLog, Session, Stack
 from distdbg.diagnose.wording import say_site, short_site
 from distdbg.errors import RecordError, UsageError, format_ranks
 from distdbg.record.ends import RankEnd
@@ -42,10 +43,12 @@ from distdbg.record.error_file import ErrorFacts, read_error_file
 from distdbg.record.folders import SUFFIX, attempt_number, attempts, is_live
 from distdbg.record.format import MAGIC, Exit
 from distdbg.record.join_calls import JoinCall
+from distdbg.record.libraries import is_library
 from distdbg.record.observations import dead_child_in
 from distdbg.record.printed_stack import own_frame, read_stack
 from distdbg.record.rank_words import read_boot_id
 from distdbg.record.reader import RecordFile
+from distdbg.record.regular_file import open_regular
 from distdbg.record.stack_file import read_crash
 from distdbg.record.stop_order import read_stop_order
 
@@ -72,15 +75,10 @@ def is_run(path: AnyPath) -> bool:
     if path.is_dir():
         return any(_has_any(folder) for folder in attempts(path))
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open_regular(path) as file:
+            return file.read(8) == MAGIC.to_bytes(8, "little")
     except (OSError, ValueError):
         return False
-    try:
-        return os.read(fd, 8) == MAGIC.to_bytes(8, "little")
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
 
 
 def load_run(path: AnyPath, *, attempt: int | None = None) -> Session:
@@ -108,6 +106,7 @@ def load_runs(paths: Sequence[AnyPath], *, attempt: int | None = None) -> Sessio
     if not files and not ends and not joins:
         what = f"{session.source} holds no records (*{SUFFIX})"
         raise RecordError(what, path=session.source, details=session.lacks)
+    session.has_begun = bool(joins) or any(place.records for place in chosen) or _has_page(folders)
     _fill(session, files, live)
     _add_joins(session, joins, ends)
     _add_witnesses(session, files, live, ends, folders)
@@ -125,6 +124,11 @@ def _stop_order(folders: Iterable[Path]) -> str:
     """Return who asked for the end of the run; the order is in the run's folder, not in that of a start."""
     names = (read_stop_order(each) for folder in folders for each in (folder, folder.parent))
     return next(filter(None, names), "")
+
+
+def _has_page(folders: Iterable[Path]) -> bool:
+    """Whether a rank followed a control page here, as each does that has a record."""
+    return any(next(folder.glob(page_name("*")), None) for folder in folders)
 
 
 def group_runs(paths: Sequence[AnyPath]) -> list[list[Path]]:
@@ -413,7 +417,7 @@ def add_left_stacks(session: Session, folders: Sequence[Path]) -> None:
         if facts.rank in silent:
             _take_over(facts, log)
         if log.exit is Exit.RAISED and _is_of(facts, log):
-            log.left_stack, log.left_values = read_stack(facts.traceback), facts.values
+            log.left_stack, log.left_values = _stack_of(facts), facts.values
             log.exit_notes, log.exit_hint = facts.notes, log.exit_hint or facts.hint or ""
     for rank, log in session.ranks.items():
         if log.end is None or log.end.cause not in _CRASHES or log.exit is Exit.RAISED:
@@ -439,14 +443,21 @@ def _take_over(facts: ErrorFacts, log: RankLog) -> None:
     assert log.end is not None
     if facts.pid not in (None, log.end.pid):
         return  # of another start
-    own = own_frame(read_stack(facts.traceback))
+    own = own_frame(_stack_of(facts))
     log.exit, log.exit_what = Exit.RAISED, facts.first_line
     log.exit_where = "" if own is None else str(own)
     log.exit_hint = facts.hint or ""
 
 
+def _stack_of(facts: ErrorFacts) -> Stack:
+    """Where it was raised: in a worker, where that has a line of the program."""
+    inner = read_stack(facts.inner)
+    own = own_frame(inner)
+    return inner if own is not None and not is_library(own.file) else read_stack(facts.traceback)
+
+
 def _is_of(facts: ErrorFacts, log: RankLog) -> bool:
     """Whether the traceback ends where the record says that the rank raised."""
-    lines = [say_site(frame).partition(" (")[0] for frame in read_stack(facts.traceback)]
+    lines = [say_site(frame).partition(" (")[0] for frame in _stack_of(facts)]
     where = short_site(log.exit_where).partition(" (")[0]
     return not where or where in lines

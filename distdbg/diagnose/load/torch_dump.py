@@ -82,7 +82,7 @@ def read_dumps(path: Path, *, rank: int | None = None) -> list[Dump]:
     try:
         with open_regular(path) as file:
             written_ns = os.fstat(file.fileno()).st_mtime_ns
-            data = file.read(MAX_PICKLE_NBYTES + 1)
+            data = file.read(MAX_PICKLE_NBYTES + 1) or b""
     except OSError as error:
         raise RecordError(f"{name}: {error.strerror or error}", path=name) from error
     if len(data) > MAX_PICKLE_NBYTES:

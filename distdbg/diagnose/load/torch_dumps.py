@@ -33,8 +33,9 @@ from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE
 from distdbg.diagnose.session import GroupProgress, RankLog, Session, Stack, WorkWait
 from distdbg.diagnose.wording import say_ranks
 from distdbg.errors import RecordError
-from distdbg.record.entries import KIND_LABELS, RecordedFrame
+from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Flag, Status
+from distdbg.record.recorded_frame import RecordedFrame
 
 FORMAT: Final = "torch flight recorder"
 _MAX_FRAMES: Final = 64

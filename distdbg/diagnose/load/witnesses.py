@@ -9,10 +9,10 @@ from pathlib import Path
 from distdbg.diagnose.load.rank_file import RankFile
 from distdbg.diagnose.session import Activity
 from distdbg.record.ends import RankEnd, read_ends
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.host import host_name
 from distdbg.record.join_calls import JoinCall, read_join_calls
 from distdbg.record.observations import Observation, read_sightings
+from distdbg.record.recorded_frame import RecordedFrame
 
 
 def read_all_ends(folders: Iterable[Path]) -> dict[int, list[RankEnd]]:

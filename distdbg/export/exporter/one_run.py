@@ -155,7 +155,7 @@ class RunMeter:
             _look_for_ends(roster, host.lives, now_ns)
             for end in ends:
                 if end.host == name:
-                    roster.on_told(end)
+                    roster.on_reported_end(end)
             ranks = host.reader.read(roster, now_ns)
             facts = HostFacts(run=self.run, host=name, ranks=ranks, agent=agent)
             host.totals.take(facts)
@@ -191,7 +191,7 @@ def _open(folder: Path, host: str, number: int, lives: dict[int, Life]) -> Roste
         lives.pop(life.fileno(), None)
 
     # Told: whoever is watched by somebody else has its end written by that.
-    return Roster(folder, host, attempt=number, is_told=True, watch=watch, unwatch=unwatch)
+    return Roster(folder, host, attempt=number, is_reported=True, watch=watch, unwatch=unwatch)
 
 
 def _look_for_ends(roster: Roster, lives: dict[int, Life], now_ns: int) -> None:

@@ -57,5 +57,5 @@ class MetricsExporter:
         return PageAnswer(writer.write(*found), writer.content_type)
 
     def _sd(self, _: str) -> PageAnswer:
-        own = MetricsTarget(self.address, "", self._host)
-        return PageAnswer(write_targets([own, *self._neighbours.targets()], self.scheme), JSON)
+        own = MetricsTarget(self.address, "", self._host, self.scheme)
+        return PageAnswer(write_targets([own, *self._neighbours.targets()]), JSON)

@@ -1,9 +1,10 @@
 """What Prometheus' HTTP service discovery is told: where there are metrics, and of which run and host. Pure.
 
-    [{"targets": ["127.0.0.1:9400"], "labels": {"__meta_distdbg_run": "...", "__meta_distdbg_host": "n14"}}]
+    [{"targets": ["127.0.0.1:9400"],
+      "labels": {"__scheme__": "http", "__meta_distdbg_run": "...", "__meta_distdbg_host": "n14"}}]
 
-Labels that begin with __meta_ are for relabelling and are then dropped: each sample has `run` and `host`
-already.
+Jobs with and without TLS share a host, so each target has its own scheme. Labels that begin with __meta_ are
+for relabelling and are then dropped: each sample has `run` and `host` already.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ class MetricsTarget(NamedTuple):
     run: str
     """'' for one that serves several."""
     host: str
+    scheme: str = "http"
 
 
-def write_targets(targets: Iterable[MetricsTarget], scheme: str = "http") -> bytes:
-    """The answer, by run and host. `scheme`: of all of them; http needs no label."""
-    of_all = {} if scheme == "http" else {"__scheme__": scheme}
+def write_targets(targets: Iterable[MetricsTarget]) -> bytes:
+    """The answer, by run and host."""
     found = [
         {
             "targets": [target.address],
             "labels": {
-                **of_all,
+                "__scheme__": target.scheme,
                 "__meta_distdbg_run": target.run,
                 "__meta_distdbg_host": target.host,
             },

@@ -50,9 +50,11 @@ def _add_histogram(made: Metric, family: MetricFamily, own: dict[str, str], it: 
     counts = cumulative(it.buckets)
     for at, (le, count) in enumerate(zip(LE_LABELS, counts, strict=True)):
         one = newest.get(at)
-        told = None
+        reported = None
         if one is not None:
-            told = Exemplar({"trace_id": one.trace_id}, one.value_ns / 1e9, round(one.wall_s, 3))
-        made.add_sample(f"{family.name}_bucket", labels | {"le": le}, count, exemplar=told)
+            reported = Exemplar(
+                {"trace_id": one.trace_id}, one.value_ns / 1e9, round(one.wall_s, 3)
+            )
+        made.add_sample(f"{family.name}_bucket", labels | {"le": le}, count, exemplar=reported)
     made.add_sample(f"{family.name}_sum", labels, it.sum_ns / 1e9)
     made.add_sample(f"{family.name}_count", labels, it.total)

@@ -179,9 +179,9 @@ def _newest(exemplars: Exemplars, kind: str, group: str) -> tuple[Exemplar, ...]
 
 def _few(known: Iterable[str], counts: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """What is known to be possible, with 0 where it has not been; then other words, and not too many."""
-    told = {str(word): 0 for word in known}
-    first = FirstFew(MAX_WORDS, known=told)
+    reported = {str(word): 0 for word in known}
+    first = FirstFew(MAX_WORDS, known=reported)
     for word in sorted(counts):
         label = first.of(clean(str(word)))
-        told[label] = told.get(label, 0) + counts[word]
-    yield from told.items()
+        reported[label] = reported.get(label, 0) + counts[word]
+    yield from reported.items()

@@ -26,8 +26,8 @@ from distdbg.export.metrics.bounds import group_label
 from distdbg.export.metrics.samples import AgentFacts, OpCount, RankSample
 from distdbg.follow.findings import read_words
 from distdbg.follow.processes import read_stat
-from distdbg.record.entries import SOURCE_DROPPED, Group, OpEntry, label_of_kind
-from distdbg.record.known_marks import EXIT_CALL
+from distdbg.record.entries import Group, OpEntry, label_of_kind
+from distdbg.record.known_marks import EXIT_CALL, SOURCE_DROPPED
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ def file_name(run: str, host: str) -> str:
     """The name for a host of a run; two have two, whatever they are called."""
     some = (run, host)
     words = [_NOT_IN_A_NAME.sub("_", one)[:_MAX_CHARACTERS] for one in some]
-    if any(told != one or not one for told, one in zip(words, some, strict=True)):
+    if any(reported != one or not one for reported, one in zip(words, some, strict=True)):
         exactly = "/".join(f"{len(one)}:{one}" for one in some).encode("utf-8", "surrogatepass")
         words.append(hashlib.blake2b(exactly, digest_size=4).hexdigest())
     # None of these has an @.

@@ -53,7 +53,7 @@ _NOTHING: Final = HistogramFacts(
 )
 Histograms = Mapping[tuple[str, str], HistogramFacts]
 
-#: What a row of a record is told apart by: the group's number, the kind, the data type, the group's
+#: What a row of a record is distinguished by: the group's number, the kind, the data type, the group's
 #: label.
 _RowKey = tuple[int, str, str, str]
 
@@ -211,11 +211,11 @@ class Accumulator:
     def _take_words(self, name: str, rank: _Rank, now: Mapping[str, int]) -> None:
         totals = self.found if name == "found" else self.lost
         last = rank.words.setdefault(name, {})
-        told: dict[str, int] = {}
+        reported: dict[str, int] = {}
         for word, count in now.items():
             label = self._words[name].of(clean(word))
-            told[label] = told.get(label, 0) + count
-        for word, count in told.items():
+            reported[label] = reported.get(label, 0) + count
+        for word, count in reported.items():
             before = last.get(word, 0)
             totals[word] = totals.get(word, 0) + (count - before if count >= before else count)
             last[word] = count
@@ -283,20 +283,20 @@ class _HostHistograms:
         if agent == self.agent and attempt <= self.attempt:
             self.now = histograms
             return
-        told = {
+        reported = {
             key: _add_facts([some[key] for some in (self.gone, self.now) if key in some])
             for key in {**self.gone, **self.now}
         }
         is_newer = attempt > self.attempt
         if is_newer:
-            self.before = told
+            self.before = reported
         if agent != self.agent:
             self.gone = {
                 key: _most(self.before.get(key, _NOTHING), _less(old, histograms.get(key)))
-                for key, old in told.items()
+                for key, old in reported.items()
             }
             if is_newer:
-                self.gone = told
+                self.gone = reported
         self.agent, self.attempt, self.now = agent, attempt, histograms
 
 
@@ -324,7 +324,7 @@ class _Rank:
     cpu_before_s: float = 0.0
     """CPU time of its processes that are gone."""
     cpu_s: float | None = None
-    told_ns: tuple[int, int] = (0, 0)
+    reported_ns: tuple[int, int] = (0, 0)
 
     def begin_anew(self, life: tuple[int, int]) -> None:
         self.life = life
@@ -343,9 +343,9 @@ class _Rank:
         self.cpu_s = cpu_s
 
     def total(self) -> RankTotal:
-        late_ns = max(self.told_ns[0], self.wait_ns + self.lasting_ns[0])
-        transfer_ns = max(self.told_ns[1], self.duration_ns - self.wait_ns + self.lasting_ns[1])
-        self.told_ns = (late_ns, transfer_ns)
+        late_ns = max(self.reported_ns[0], self.wait_ns + self.lasting_ns[0])
+        transfer_ns = max(self.reported_ns[1], self.duration_ns - self.wait_ns + self.lasting_ns[1])
+        self.reported_ns = (late_ns, transfer_ns)
         cpu_s = None if self.cpu_s is None else self.cpu_before_s + self.cpu_s
         return RankTotal(late_ns, transfer_ns, cpu_s)
 

@@ -164,9 +164,9 @@ class OtlpCollector:
     def _read(self, answer: bytes) -> None:
         """What was taken in part."""
         with suppress(ValueError, AttributeError, TypeError, RecursionError):  # no JSON: taken
-            told = json.loads(answer).get("partialSuccess") or {}
-            self.rejected += int(told.get("rejectedSpans", 0))
-            self.why = str(told.get("errorMessage", ""))[:200] or self.why
+            reported = json.loads(answer).get("partialSuccess") or {}
+            self.rejected += int(reported.get("rejectedSpans", 0))
+            self.why = str(reported.get("errorMessage", ""))[:200] or self.why
 
 
 def read_context(environ: Mapping[str, str]) -> ssl.SSLContext | None:

@@ -10,17 +10,11 @@ from distdbg.export.metrics.bounds import group_label
 from distdbg.export.otel import attributes as names
 from distdbg.export.otel.matching import MessageNumbers
 from distdbg.export.otel.model import Value
-from distdbg.record.entries import (
-    KIND_LABELS,
-    STATUS_ERRORS,
-    Group,
-    OpEntry,
-    RecordedFrame,
-    RecordHeader,
-)
+from distdbg.record.entries import KIND_LABELS, STATUS_ERRORS, Group, OpEntry, RecordHeader
 from distdbg.record.format import Status
 from distdbg.record.forms import Form
 from distdbg.record.rank_list import read_ranks
+from distdbg.record.recorded_frame import RecordedFrame
 
 SEND: Final = KIND_LABELS.index("send")
 RECV: Final = KIND_LABELS.index("recv")
@@ -156,9 +150,9 @@ class OpFacts:
         """The class of what it raised; '' when it ended well, or has not."""
         if not self.status:
             return ""
-        told = self._error_facts().get("type")
-        if isinstance(told, str) and told:
-            return told
+        reported = self._error_facts().get("type")
+        if isinstance(reported, str) and reported:
+            return reported
         return _ERRORS.get(self.status, _OTHER_ERROR)
 
     @property

@@ -53,6 +53,7 @@ class AgentOutlets:
         self._outlets: list[Outlet] = []
         self._metering = agent.metering
         self._serving: Any = None
+        self._sending: Any = None
         self._is_dropped = False
         self._end_s = config.read_float("DISTDBG_EXPORT_END_S")
         for make in makers or (_make_serving, _make_sending, _make_otlp):
@@ -88,13 +89,18 @@ class AgentOutlets:
             outlet.close(now_ns + max(0, deadline_ns - now_ns) // left)
             left -= 1
 
+        counts = self._metering.counts
+        before = counts.failures.copy()
         self._each("is not exported to its end", end)
+        if self._sending is not None and counts.failures != before:
+            self._try(self._sending.write_again)
         self._outlets.clear()
 
     def plain(self) -> dict[str, Any]:
         """For the API's `about`: where metrics are served, here and on other hosts."""
         return {
             "address": self._serving.address if self._serving is not None else None,
+            "scheme": self._serving.scheme if self._serving is not None else None,
             "hosts": self._serving.hosts() if self._serving is not None else {},
         }
 
@@ -108,6 +114,8 @@ class AgentOutlets:
             self._outlets.append(outlet)
             if hasattr(outlet, "address"):
                 self._serving = outlet
+            if hasattr(outlet, "write_again"):
+                self._sending = outlet
 
     def _try(self, do: Callable[[], None]) -> None:
         try:

@@ -37,7 +37,7 @@ class TracingOutlet:
         self._metering = agent.metering
         self.tracing = Tracing(agent.run_name, agent.host, signals, os.environ)
         self._metering.exemplars = self.tracing.exemplars
-        self._told: dict[tuple[Any, ...], None] = {}
+        self._reported: dict[tuple[Any, ...], None] = {}
         self._findings = 0
         self._ends: set[tuple[int, int]] = set()
         self._watch, self._version = agent.watch, -1
@@ -60,7 +60,7 @@ class TracingOutlet:
         """The ranks were started again."""
         self._tell_ends()
         self._tell_findings()  # how it was when it ended
-        self._told.clear()
+        self._reported.clear()
         self._begin()
 
     def close(self, deadline_ns: int) -> None:
@@ -69,6 +69,7 @@ class TracingOutlet:
         self._exchange_keeps()
         self._tell_findings()  # the last word
         self.tracing.close(deadline_ns, self._last_metrics)
+        self._count()
 
     def _last_metrics(self) -> Metrics | None:
         """Asked for when all else was sent or given up: with what became of it."""
@@ -83,7 +84,7 @@ class TracingOutlet:
 
     def _exchange_keeps(self) -> None:
         steering = self._agent.steering
-        steering.keep(self.tracing.take_untold())
+        steering.keep(self.tracing.take_unreported())
         if kept := steering.kept():
             self.tracing.put(OpsKept(kept))
 
@@ -114,10 +115,10 @@ class TracingOutlet:
 
     def _tell_one(self, finding: Finding, names: Mapping[str, str], depth: int) -> None:
         key = key_of_finding(finding)
-        if key not in self._told:
-            if len(self._told) >= _MAX_TOLD:
-                del self._told[next(iter(self._told))]
-            self._told[key] = None
+        if key not in self._reported:
+            if len(self._reported) >= _MAX_TOLD:
+                del self._reported[next(iter(self._reported))]
+            self._reported[key] = None
             self._findings += 1
             group = names.get(finding.group, "")
             self.tracing.put(FindingMade(finding, group, self._findings, time.time_ns()))

@@ -70,6 +70,14 @@ class PushOutlet:
         for thread in self._threads:
             thread.join(max(0.0, self._until - time.monotonic()))
 
+    def write_again(self) -> None:
+        """The file once more: other exports have failed since it was closed."""
+        if self._folder is None or self._threads[0].is_alive():
+            return
+        metrics = self._metering.last_metrics(self._metering.counts)
+        if metrics is not None:
+            self._write(metrics, _MIN_S)
+
     # ------------------------------------------------------------------------------- the threads
 
     def _run(self, send: Callable[[Metrics, float], None]) -> None:

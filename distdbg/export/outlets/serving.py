@@ -26,7 +26,7 @@ from distdbg.launch.exports import ExportOptions, is_loopback
 from distdbg.secure.guard import Guard, open_guard
 from distdbg.secure.settings import is_on
 
-ANY: Final = ("0.0.0.0", "::", "")  # not bound, but told apart
+ANY: Final = ("0.0.0.0", "::", "")  # not bound, but distinguished
 _NO_HTTPS: Final = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n"
     b"Content-Length: 42\r\n\r\nDISTDBG_TLS=1 is set: ask with https here\n"
@@ -52,10 +52,10 @@ class ServerOutlet:
         pages = {
             "/": lambda _: make_index(f"distdbg: run {agent.run_name} on {agent.host}", LINKS),
             "/metrics": self._metrics,
-            "/sd": lambda _: PageAnswer(write_targets(self.targets(), self._scheme), JSON),
+            "/sd": lambda _: PageAnswer(write_targets(self.targets()), JSON),
         }
         guard = open_web_guard()
-        self._scheme: str = "http" if guard is None else "https"
+        self.scheme: str = "http" if guard is None else "https"
         self._server = Server(pages, make_gate(exports), guard=guard)
         self._has_asked = True
         self._next_ns = 0
@@ -77,7 +77,7 @@ class ServerOutlet:
         self._server.start()
         if self._has_asked:
             self._neighbours.start()
-        agent.print_lines([f"metrics: {self._scheme}://{self.address}/metrics{said}"])
+        agent.print_lines([f"metrics: {self.scheme}://{self.address}/metrics{said}"])
 
     @property
     def address(self) -> str:
@@ -98,8 +98,11 @@ class ServerOutlet:
     def targets(self) -> list[MetricsTarget]:
         """All that is known by now; nobody is asked for it."""
         run = self._agent.run_name
-        own = [MetricsTarget(self.address, run, self._agent.host)]
-        others = [MetricsTarget(address, run, host) for host, address in self.hosts().items()]
+        own = [MetricsTarget(self.address, run, self._agent.host, self.scheme)]
+        others = [
+            MetricsTarget(address, run, host, self.scheme)  # a job has TLS on all hosts or on none
+            for host, address in self.hosts().items()
+        ]
         return [*own, *others, *self._neighbours.targets()]
 
     def tick(self, now_ns: int) -> None:

@@ -104,12 +104,14 @@ def read_targets(about: Any) -> tuple[MetricsTarget, ...]:
     if not isinstance(metrics, dict):
         return ()
     run, host = str(about.get("run", "")), str(about.get("host", ""))
+    scheme = "https" if metrics.get("scheme") == "https" else "http"
     found = []
     if isinstance(metrics.get("address"), str):
-        found.append(MetricsTarget(metrics["address"], run, host))
+        found.append(MetricsTarget(metrics["address"], run, host, scheme))
     hosts = metrics.get("hosts")
     if isinstance(hosts, dict):
         found += [
-            MetricsTarget(str(at), run, str(of)) for of, at in list(hosts.items())[:_MAX_HOSTS]
+            MetricsTarget(str(at), run, str(of), scheme)
+            for of, at in list(hosts.items())[:_MAX_HOSTS]
         ]
     return tuple(found)

@@ -102,7 +102,7 @@ class Entries:
             return self._leave_out("recv from any rank that nothing had come to")
         way: MessageNumbering | None = self._sides.way(group, sender, receiver)
         if way is None:
-            return self._leave_out("messages of which the other side cannot be told")
+            return self._leave_out("messages of which the other side cannot be known")
         place = (group, sender, receiver, ops.tag[at] if way.is_by_order else None)
         seq = ops.seq[at]
         if way.is_by_order:

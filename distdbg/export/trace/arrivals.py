@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from distdbg.diagnose.ops import NEVER, NONE
+from distdbg.export.run_clock import to_run_clock
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Flag
 
@@ -99,7 +100,7 @@ class Arrivals:
         flags = np.frombuffer(ops.flags, np.uint8)
         groups = np.frombuffer(ops.group, np.int32)
         seqs = np.frombuffer(ops.seq, np.int64)
-        issued_ns = np.frombuffer(ops.issued_ns, np.int64) + log.offset_ns
+        issued_ns = to_run_clock(np.frombuffer(ops.issued_ns, np.int64), log.offset_ns)
         plain = (flags & _NO_COLLECTIVE) == 0
         for index in np.unique(groups[plain]).tolist():
             mine = plain & (groups == index)

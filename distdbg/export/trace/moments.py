@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RankLog, RecordedProblem
+from distdbg.export.run_clock import bound
 from distdbg.export.trace.lanes import OPEN, find_nested_lanes
 from distdbg.record.entries import Event, MarkEntry, SpanBegin, SpanEnd
 from distdbg.record.format import Exit
@@ -64,7 +65,7 @@ def values_of(log: RankLog) -> dict[str, list[tuple[int, float]]]:
     for note in log.notes:
         if isinstance(note, MarkEntry) and note.value is not None:
             # A damaged clock may have any time; a column of times has 64 bits for each.
-            at_ns = min(note.issued_ns + log.offset_ns, OPEN)
+            at_ns = bound(note.issued_ns + log.offset_ns)
             found.setdefault(note.name or "mark", []).append((at_ns, note.value))
     return found
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE
+from distdbg.export.run_clock import to_run_clock
 from distdbg.export.trace.lanes import OPEN, find_lanes
 from distdbg.record.format import Aside, Flag
 
@@ -97,15 +98,16 @@ def to_slices(session: Session, log: RankLog, arrivals: Arrivals) -> RankSlices:
     """The slices of one rank; `session` has the tables."""
     ops = log.ops
     offset_ns = log.offset_ns
-    begins = np.frombuffer(ops.issued_ns, np.int64) + offset_ns
+    begins = to_run_clock(np.frombuffer(ops.issued_ns, np.int64), offset_ns)
     started = np.frombuffer(ops.started_ns, np.int64)
     ended = np.frombuffer(ops.ended_ns, np.int64)
     in_flight = np.frombuffer(ops.status, np.uint8) == IN_FLIGHT
     # The end of some is damaged: they have ended, nobody knows when.
     known = ended != NEVER
-    ends = np.where(in_flight, OPEN, np.where(known, ended + offset_ns, begins))
+    ends = np.where(in_flight, OPEN, np.where(known, to_run_clock(ended, offset_ns), begins))
     ends = np.maximum(ends, begins)
-    waited = np.where(started != NEVER, started + offset_ns, np.where(in_flight, OPEN, begins))
+    has_not = np.where(in_flight, OPEN, begins)
+    waited = np.where(started != NEVER, to_run_clock(started, offset_ns), has_not)
     waited = np.clip(waited, begins, ends)
     flags = np.frombuffer(ops.flags, np.uint8)
     groups = np.frombuffer(ops.group, np.int32)

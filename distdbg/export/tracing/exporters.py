@@ -33,6 +33,7 @@ _OURS: Final = "opentelemetry"
 _EXPORTERS: Final = ("opentelemetry.exporter", "opentelemetry.sdk")
 _MAX_LETTERS: Final = 400
 _MAX_SAID: Final = 32
+_SILENCE: Final = "no answer until the end of the job"
 _log = logging.getLogger("distdbg.agent")
 
 
@@ -77,21 +78,26 @@ class _SdkSender:
         self._exporter = exporter
         self._to_sdk = to_sdk
         self._listener = listener
+        self._is_shut = False
         self.why = ""
 
     def send(self, batch: Sequence[Any]) -> bool:
+        scheme, colon, rest = str(getattr(self._exporter, "_endpoint", "it")).rpartition("://")
+        address = scheme + colon + rest.rpartition("@")[2]  # a password may be before it
+        refusal = f"{address} does not take them"
+        self.why = f"{refusal}; {_SILENCE}"
         values = self._to_sdk(batch)
-        self._listener.begin()
+        self._listener.begin(lambda: self._is_shut)
         is_taken = not values or self._exporter.export(values).name == "SUCCESS"
         words = self._listener.end()
         if is_taken:
-            return True
-        scheme, colon, rest = str(getattr(self._exporter, "_endpoint", "it")).rpartition("://")
-        address = scheme + colon + rest.rpartition("@")[2]  # a password may be before it
-        self.why = f"{address} does not take them; {words or 'no answer in time'}"
-        return False
+            self.why = ""
+        elif words or not self._is_shut:
+            self.why = f"{refusal}; {words or 'no answer in time'}"
+        return is_taken
 
     def shutdown(self) -> None:
+        self._is_shut = True
         self._exporter.shutdown()
 
 
@@ -166,9 +172,9 @@ class Listener(logging.Handler):
         self._local = threading.local()
         self._said: set[str] = set()
 
-    def begin(self) -> None:
-        """From now on this thread sends a batch."""
-        self._local.words = ""
+    def begin(self, is_cut_off: Callable[[], bool] = lambda: False) -> None:
+        """From now on this thread sends a batch; what is logged after it is cut off is no reason."""
+        self._local.words, self._local.is_cut_off = "", is_cut_off
 
     def end(self) -> str:
         """Why it was not taken, by the first that was said; '' for nothing."""
@@ -183,7 +189,8 @@ class Listener(logging.Handler):
             return
         is_of_exporter = record.name.startswith(_EXPORTERS)
         if is_of_exporter and getattr(self._local, "words", None) is not None:
-            self._local.words = self._local.words or words
+            if not self._local.is_cut_off():
+                self._local.words = self._local.words or words
         elif not is_of_exporter and words not in self._said and len(self._said) < _MAX_SAID:
             self._said.add(words)
             _log.warning("%s", words)

@@ -34,7 +34,8 @@ from distdbg.export.tracing.tail import TailSampler
 from distdbg.export.tracing.trace_events import FindingMade, Made, OpsKept, RankEnded
 from distdbg.follow.tail import RecordTail, TailedRecord
 from distdbg.hosts.tail_sampling import KeptOp
-from distdbg.record.entries import SOURCE_DROPPED, OpEntry
+from distdbg.record.entries import OpEntry
+from distdbg.record.known_marks import SOURCE_DROPPED
 
 _SCAN_NS: Final = 500_000_000
 #: Spans of the tail in a second, beside those of the head.
@@ -55,7 +56,7 @@ class _FollowedRank:
     inode: int
     texts: int = 0
     """Up to which its words were told."""
-    told: deque[str] = field(default_factory=lambda: deque(maxlen=16))
+    reported: deque[str] = field(default_factory=lambda: deque(maxlen=16))
 
 
 @dataclass
@@ -150,9 +151,9 @@ class HostRecords:
         made, self.shared.made = self.shared.made, Made()
         return made
 
-    def take_untold(self) -> list[KeptOp]:
+    def take_unreported(self) -> list[KeptOp]:
         """What other hosts are to keep as well."""
-        return self.shared.tail.take_untold()
+        return self.shared.tail.take_unreported()
 
     def _flush(self, rank: int, wall_ns: int, how: str) -> None:
         """A rank is gone: what it was in never ends."""
@@ -223,8 +224,8 @@ class HostRecords:
                 words, rank=rank, run=self.run, start=self.start, groups=groups, wall_ns=wall_ns
             )
             # What ended the rank is said again, by its type, when it ends.
-            if log.body not in watched.told:
-                watched.told.append(log.body)
+            if log.body not in watched.reported:
+                watched.reported.append(log.body)
                 self.shared.made.logs.append((facts, log))
         watched.texts = count
 
@@ -245,17 +246,17 @@ class HostRecords:
 
 def _tell_roots(followers: Mapping[int, Follower], wall_ns: int) -> None:
     """Where a collective failed and its group's first rank, of this host, never came: as another saw it."""
-    told: set[tuple[str, int]] = set()
+    reported: set[tuple[str, int]] = set()
     for follower in followers.values():
         for group, seq, why in follower.failed.values():
             first = group.global_rank(0)
             home = None if first is None else followers.get(first)
-            if home is None or (group.name, seq) in told:
+            if home is None or (group.name, seq) in reported:
                 continue
             with suppress(RecordError):
                 root = _root_of(follower, group, seq, why, wall_ns)
                 if root is not None and not _has_come(home, group.name, seq):
-                    told.add((group.name, seq))
+                    reported.add((group.name, seq))
                     follower.emit(root)
 
 

@@ -28,6 +28,8 @@ _LOOK_S: Final = 60.0
 #: How long is tried at the end where nothing was taken when it was tried last.
 _LAST_TRY_NS: Final = _S // 2
 
+_NO_TIME: Final = "no time was left at the end of the job"
+
 _log = logging.getLogger("distdbg.agent")
 
 
@@ -35,7 +37,7 @@ class SignalSender(Protocol):
     """Sends batches of one signal; used by one thread alone, but for `shutdown`."""
 
     why: str
-    """By whom the last batch was not taken, and what is known of the reason; or ''."""
+    """By whom the last batch was not taken, or has not been yet, and what is known of the reason; or ''."""
 
     def send(self, batch: Sequence[Any]) -> bool:
         """Whether they were taken. May take as long as its timeout says."""
@@ -72,6 +74,8 @@ class Sender:
         """Batches that did not arrive."""
         self._is_closing = False
         self._is_shut = False
+        self._is_over = False
+        self._under_way: Signal | None = None
         self._until_ns = 0
         self._thread = threading.Thread(target=self._run, name="distdbg-otlp", daemon=True)
 
@@ -99,9 +103,17 @@ class Sender:
             except Exception:  # noqa: BLE001  # it is over anyway
                 _log.debug("an exporter did not end well", exc_info=True)
         self._join(deadline_ns)
+        is_alive = self._thread.is_alive()
+        why = dict.fromkeys((s for s, queue in self._queues.items() if len(queue)), _NO_TIME)
+        if is_alive and (signal := self._under_way) is not None:
+            made = self._exporters.get(signal)
+            why[signal] = (made.why if made is not None else "") or _NO_TIME
         for queue in self._queues.values():
             queue.drop_all()
-        return not self._thread.is_alive()
+        for signal, words in why.items():
+            self._note(signal, False, words)
+        self._is_over = True
+        return not is_alive
 
     def _join(self, deadline_ns: int) -> None:
         if self._thread.is_alive():
@@ -150,6 +162,7 @@ class Sender:
         batch = queue.take(self._clock())
         if not batch:
             return
+        self._under_way = signal
         why = "it does not take them"
         try:
             exporter = self._exporters.get(signal)
@@ -161,8 +174,11 @@ class Sender:
             is_sent, why = False, f"{type(error).__name__}: {error}"
         queue.counts[SENT if is_sent else FAILED] += len(batch)
         self._note(signal, is_sent, why)
+        self._under_way = None
 
     def _note(self, signal: Signal, is_sent: bool, why: str) -> None:
+        if self._is_over:
+            return  # it is counted as lost
         if is_sent:
             self._is_working.add(signal)
             self._paused.pop(signal, None)
@@ -177,8 +193,6 @@ class Sender:
         _, pause_ns = self._paused.get(signal, (0, _FIRST_PAUSE_NS // 2))
         pause_ns = min(2 * pause_ns, _MAX_PAUSE_NS)
         self._paused[signal] = self._clock() + pause_ns, pause_ns
-        if self._is_shut:
-            return  # it is cut off here, and nothing of the collector's
         if signal not in self._is_failing:
             self._is_failing.add(signal)
             _log.warning("%s cannot be sent to the collector: %s", signal, why)

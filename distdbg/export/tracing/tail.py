@@ -24,7 +24,7 @@ class TailSampler:
         self._why: OrderedDict[Key, str] = OrderedDict()
         self._by_group: dict[str, set[int]] = {}
         self._new: list[Key] = []
-        self._untold: deque[KeptOp] = deque(maxlen=_MAX_NEW)
+        self._unreported: deque[KeptOp] = deque(maxlen=_MAX_NEW)
 
     def add(self, group: str, seq: int, why: str, *, is_wide: bool = False) -> None:
         """Keep one from now on; `is_wide`: ranks of other hosts were in it, who are to be told."""
@@ -36,7 +36,7 @@ class TailSampler:
         if len(self._new) < _MAX_NEW:
             self._new.append(key)
         if is_wide:
-            self._untold.append(KeptOp(group, seq, why))
+            self._unreported.append(KeptOp(group, seq, why))
         if len(self._why) > _MAX:
             (old, number), _ = self._why.popitem(last=False)
             numbers = self._by_group[old]
@@ -57,9 +57,9 @@ class TailSampler:
         new, self._new = self._new, []
         return new
 
-    def take_untold(self) -> list[KeptOp]:
+    def take_unreported(self) -> list[KeptOp]:
         """Those that other hosts are to be told; from any thread."""
-        untold = []
-        while self._untold:
-            untold.append(self._untold.popleft())
-        return untold
+        unreported = []
+        while self._unreported:
+            unreported.append(self._unreported.popleft())
+        return unreported

@@ -119,10 +119,10 @@ class Tracing:
         self._events.append(event)
         self._wake.set()
 
-    def take_untold(self) -> list[KeptOp]:
+    def take_unreported(self) -> list[KeptOp]:
         """The ops that this host keeps and that others are to keep as well."""
         records = self._records
-        return [] if records is None else records.take_untold()
+        return [] if records is None else records.take_unreported()
 
     def wants_metrics(self, now_ns: int) -> bool:
         """Whether metrics are due: `hear_metrics` follows."""

@@ -162,8 +162,8 @@ class Nvml:
         count = ctypes.c_uint(_MAX_PROCESSES)
         found = (_Process * _MAX_PROCESSES)()
         name = "nvmlDeviceGetComputeRunningProcesses_v3"
-        is_told = self._call(name, gpu, ctypes.byref(count), found)
-        return list(found[: count.value]) if is_told else []
+        is_reported = self._call(name, gpu, ctypes.byref(count), found)
+        return list(found[: count.value]) if is_reported else []
 
     def _shares(self, index: int, gpu: ctypes.c_void_p) -> dict[int, float]:
         """The newest that each process has; what has no sample since the last look did nothing."""

@@ -98,23 +98,25 @@ class Board:
         most = number_of(arguments, "most", 200, 1, MAX_BARS)
         since_ns = number_of(arguments, "since_ns", 0, 0, _MAX_SEQ)
         places = read_places(arguments.get("since"))
-        told = tell_bars(records, clock, places, since_ns=since_ns, most=most)
-        return {"clock": _plain_clock(clock), **told}
+        reported = tell_bars(records, clock, places, since_ns=since_ns, most=most)
+        return {"clock": _plain_clock(clock), **reported}
 
     def _op(self, arguments: Plain) -> Plain:
         records = self._records()
         clock = read_clock(records)
         if "rank" not in arguments and "number" not in arguments:
             group = text_of(arguments, "group")
-            told = tell_op(records, clock, group, number_of(arguments, "seq", None, 1, _MAX_SEQ))
-            return {"clock": _plain_clock(clock), **told}
+            reported = tell_op(
+                records, clock, group, number_of(arguments, "seq", None, 1, _MAX_SEQ)
+            )
+            return {"clock": _plain_clock(clock), **reported}
         rank = number_of(arguments, "rank", None, 0, 2**31)
         number = number_of(arguments, "number", None, 1, _MAX_SEQ)
         op = find_named(records, rank, number)
         if op is None or op.group is None:
             raise UsageError(f"op: rank {rank} has no op of number {number} here any more")
-        told = tell_op(records, clock, op.group.name, op.seq, (rank, op))
-        return {"clock": _plain_clock(clock), **told}
+        reported = tell_op(records, clock, op.group.name, op.seq, (rank, op))
+        return {"clock": _plain_clock(clock), **reported}
 
     def _history(self, arguments: Plain) -> Plain:
         rank, watched = self._watched(arguments)
@@ -135,7 +137,7 @@ class Board:
         roster = self._agent.roster
         if self._log is None:
             self._log = KeptLog(self._agent.folder, roster.attempt)
-        told = self._log.describe(
+        reported = self._log.describe(
             roster.watched_ranks,
             now_ns=time.monotonic_ns(),
             wall_ns=time.time_ns(),
@@ -143,7 +145,7 @@ class Board:
             most=number_of(arguments, "most", 500, 1, MAX_LINES),
             only=ranks_of(arguments),
         )
-        return {"clock": _plain_clock(read_clock(self._records())), **told}
+        return {"clock": _plain_clock(read_clock(self._records())), **reported}
 
     def _gpus(self, _: Plain) -> Plain:
         uses = {

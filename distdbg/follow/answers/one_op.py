@@ -78,8 +78,8 @@ def _tell_message(
             arrivals.append(plain_arrival(peer, other, clock))
         elif peer in records:
             arrivals.append({"rank": peer, "has_come": False, "is_overwritten": False})
-    told = {"op": name_op(op), "group": op.group.name, "seq": op.seq}
-    return {**told, "ranks": ranks, "arrivals": arrivals}
+    reported = {"op": name_op(op), "group": op.group.name, "seq": op.seq}
+    return {**reported, "ranks": ranks, "arrivals": arrivals}
 
 
 def _other_side(record: TailedRecord | None, op: OpEntry) -> OpEntry | None:

@@ -153,11 +153,11 @@ class RendezvousBoard:
 
     def _hand_on(self, mine: int, taken_in: int) -> None:
         last = mine + taken_in
-        told = {self._turn_key(n): _TAKEN_IN for n in range(mine + 1, last + 1)}
-        told[self._turn_key(last + 1)] = _YOUR_TURN
+        reported = {self._turn_key(n): _TAKEN_IN for n in range(mine + 1, last + 1)}
+        reported[self._turn_key(last + 1)] = _YOUR_TURN
         if taken_in:
-            told[f"{self._job}/turns/now"] = str(last).encode()
-        self._ask(lambda: self.store.multi_set(list(told), list(told.values())))
+            reported[f"{self._job}/turns/now"] = str(last).encode()
+        self._ask(lambda: self.store.multi_set(list(reported), list(reported.values())))
 
     def behind(self, number: int) -> list[bytes]:
         """What those ask for whose turns are the next ones after this."""

@@ -160,10 +160,10 @@ class SharedRendezvous:
         patience_ns = deadline_ns - started_ns
         enough_since_ns: int | None = None
         changes, before, read_ns = board.count_changes(), board.read(), started_ns
-        is_told = False
+        is_reported = False
         while True:
             now_ns = time.monotonic_ns()
-            is_looker = is_told or reached.store.is_serving or _looks(before, member.name)
+            is_looker = is_reported or reached.store.is_serving or _looks(before, member.name)
             counted = board.count_changes() if is_looker else changes
             longest_s = max(_READ_S, len(before.nodes) * _READ_OF_EACH_S)
             if counted != changes or now_ns - read_ns > longest_s * 1e9:
@@ -204,7 +204,7 @@ class SharedRendezvous:
             else:
                 number = before.number + before.is_complete
                 pause_s = _POLL_S if _looks(before, member.name) else _TOLD_S
-                is_told = board.await_settled(number, pause_s)
+                is_reported = board.await_settled(number, pause_s)
 
     def _step(
         self,

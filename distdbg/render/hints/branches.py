@@ -18,10 +18,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from distdbg.diagnose.traits import subject_of
-from distdbg.diagnose.wording import say_ranks
+from distdbg.diagnose.wording import say_ranks, short_site
 from distdbg.record.format import Flag
 from distdbg.render.enclosing import Loop, is_in_body, path_to
-from distdbg.render.finding_stacks import ToldFrame, ToldStack
+from distdbg.render.finding_stacks import ReportedFrame, ReportedStack
 from distdbg.render.hints.case import (
     ENDS,
     LOOP,
@@ -37,11 +37,13 @@ from distdbg.render.hints.case import (
     place_of_stack,
 )
 from distdbg.render.hints.left_behind import by_left_function
-from distdbg.render.loop_exits import loop_exits
+from distdbg.render.loop_exits import ends_early, loop_exits
 
 _SKIPS: Final = re.compile(
     r"a (`(?:return|continue|break)` under .*) \((line \d+)\) skips this call"
 )
+#: A loop with as many rounds on all ranks.
+_FIXED: Final = re.compile(r"`for \w+ in range\([\d, -]+\)`")
 _SWALLOWS: Final = re.compile("an error (?:in|caught by) `")
 _ELSE: Final = "`else` of "
 #: One that holds on all ranks, or on none.
@@ -83,7 +85,7 @@ def by_rank_condition(case: Case) -> str:
     return ""
 
 
-def _is_met_by_its_else(case: Case, stack: ToldStack, found: str) -> bool:
+def _is_met_by_its_else(case: Case, stack: ReportedStack, found: str) -> bool:
     """Whether others make that op, or the other end of a message, in the `else` of what asks for the rank.
 
     These calls are meant for each other, and differ in something else.
@@ -93,12 +95,12 @@ def _is_met_by_its_else(case: Case, stack: ToldStack, found: str) -> bool:
     counterpart = found.removeprefix(_ELSE) if found.startswith(_ELSE) else _ELSE + found
     return any(
         _last_op(case, other) == _last_op(case, stack) is not None
-        for other in case.told
+        for other in case.reported
         if counterpart in matches(other, UNDER)
     )
 
 
-def _last_op(case: Case, stack: ToldStack) -> int | None:
+def _last_op(case: Case, stack: ReportedStack) -> int | None:
     """Its kind; -1 for both ends of a message."""
     ops = case.session.ranks[stack.ranks[0]].ops
     if not len(ops):
@@ -111,7 +113,7 @@ def _asks_for_rank(found: str) -> bool:
     return RANK.search(found.rpartition(" (line ")[0]) is not None
 
 
-def _conditions_of_one_side(case: Case) -> Iterator[tuple[ToldStack, str]]:
+def _conditions_of_one_side(case: Case) -> Iterator[tuple[ReportedStack, str]]:
     """Those that ranks stand under which are at other lines than the rest; never one of both sides."""
     mine, others = case.sides()
     if not are_at_other_lines(mine, others):
@@ -127,7 +129,7 @@ def _conditions_of_one_side(case: Case) -> Iterator[tuple[ToldStack, str]]:
 
 def by_some_alone(case: Case) -> str:
     """What let some ranks alone make a group: an exit of the others, or a condition; by rank first."""
-    for stack in case.told:
+    for stack in case.reported:
         if not stack.frames or "new_group" not in stack.frames[0].text or is_left_out(stack):
             continue
         exits, conditions = [], []
@@ -142,18 +144,18 @@ def by_some_alone(case: Case) -> str:
                     exits.append(f"the others left by the {found[1]} ({in_file(one, found[2])})")
                 elif found := UNDER.match(note):
                     conditions.append(f"it stands under {found[1]} ({in_file(one, found[2])})")
-        told = [*exits, *conditions]
-        why = next(filter(_asks_for_rank, told), told[0] if told else "")
+        reported = [*exits, *conditions]
+        why = next(filter(_asks_for_rank, reported), reported[0] if reported else "")
         return f"{case.root.advice}; {why}" if why else ""
     return ""
 
 
 def by_same_branch(case: Case) -> str:
     """Ranks all send, or all receive, under a condition that was to part them."""
-    if len({one.frames[0].frame[:2] for one in case.told if one.is_cause and one.frames}) != 1:
+    if len({one.frames[0].frame[:2] for one in case.reported if one.is_cause and one.frames}) != 1:
         return ""  # each is at a line of its own
     for one in (
-        case.told[0].frames[:1] if case.told else ()
+        case.reported[0].frames[:1] if case.reported else ()
     ):  # one of a caller may be about anything
         if found := next(filter(None, map(UNDER.fullmatch, one.notes)), None):
             return (
@@ -165,15 +167,15 @@ def by_same_branch(case: Case) -> str:
 
 def by_skipped_round(case: Case) -> str:
     """Ranks are at one line with other arrays: an exit skips that line in a round of its loop."""
-    found = first_match(case.told[0], _SKIPS) if case.told else ""
+    found = first_match(case.reported[0], _SKIPS) if case.reported else ""
     return f"see whether {case.who} skipped a round by the {found}" if found else ""
 
 
 def by_rounds(case: Case) -> str:
     """In a deadlock one rank is in a loop that the other, further down in that function, has left."""
-    told = [one for one in case.told if one.is_cause and not is_left_out(one)]
-    for mine in told:
-        for other in told:
+    reported = [one for one in case.reported if one.is_cause and not is_left_out(one)]
+    for mine in reported:
+        for other in reported:
             for one in mine.frames:
                 beyond = next((o for o in other.frames if _is_of(o, one)), None)
                 if beyond is None or beyond.frame.line == one.frame.line:
@@ -184,15 +186,46 @@ def by_rounds(case: Case) -> str:
                     found = LOOP.fullmatch(loop)
                     if found and loop not in beyond.notes and one.frame.line < beyond.frame.line:
                         values = _values_in(case, found[1], ((mine, one), (other, beyond)))
-                        return (
+                        who = say_ranks(other.ranks, 3)
+                        rounds = (
                             f"see whether {found[1]} ({in_file(one, found[2])}) makes as many rounds on "
-                            f"{say_ranks(other.ranks, 3)}, which left it, as on {say_ranks(mine.ranks, 3)}"
-                            f"{values}"
+                            f"{who}, which left it, as on {say_ranks(mine.ranks, 3)}{values}"
                         )
+                        skips = None if values else _continue_in(case, one, beyond)
+                        if skips is None:
+                            return rounds
+                        way, is_fixed = skips
+                        place = short_site(str(one.frame)).partition(" (")[0]
+                        if is_fixed:
+                            return f"see whether {who} skipped {place} by the {way}"
+                        return f"{rounds}, or skips {place} by the {way}"
     return ""
 
 
-def _are_in_two_branches(case: Case, one: ToldFrame, other: ToldFrame) -> bool:
+def _continue_in(case: Case, one: ReportedFrame, beyond: ReportedFrame) -> tuple[str, bool] | None:
+    """A `continue` that skips the call in a loop that `beyond` has left, and whether all make its rounds."""
+    source = case.source.parsed(one.frame.file)
+    notes = (LOOP.fullmatch(note) for note in one.notes if note not in beyond.notes)
+    loops = {_line_of(found[2]): found[1] for found in notes if found}
+    if source is None:
+        return None
+    for note in loop_exits(source, one.frame.line):
+        found = _SKIPS.fullmatch(note)
+        if found is None or not found[1].startswith("`continue`"):
+            continue
+        around = [line for line in loops if line < _line_of(found[2])]
+        if around:
+            loop = max(around)
+            is_fixed = _FIXED.fullmatch(loops[loop]) is not None and not ends_early(source, loop)
+            return f"{found[1]} ({in_file(one, found[2])})", is_fixed
+    return None
+
+
+def _line_of(text: str) -> int:
+    return int(text.removeprefix("line "))
+
+
+def _are_in_two_branches(case: Case, one: ReportedFrame, other: ReportedFrame) -> bool:
     """Whether two lines of a function stand in the two branches of one `if`."""
     source = case.source.parsed(one.frame.file)
     if source is None:
@@ -206,7 +239,7 @@ def _are_in_two_branches(case: Case, one: ToldFrame, other: ToldFrame) -> bool:
     )
 
 
-def _values_in(case: Case, text: str, sides: Sequence[tuple[ToldStack, ToldFrame]]) -> str:
+def _values_in(case: Case, text: str, sides: Sequence[tuple[ReportedStack, ReportedFrame]]) -> str:
     """': cfg.accumulate is 8 on rank 1 and 4 on rank 2', of a name in the text that differs; ''."""
     values = [
         case.session.ranks[stack.ranks[0]].left_values.get(one.frame[:2], {})
@@ -224,14 +257,14 @@ def _values_in(case: Case, text: str, sides: Sequence[tuple[ToldStack, ToldFrame
     return ""
 
 
-def _is_of(one: ToldFrame, other: ToldFrame) -> bool:
+def _is_of(one: ReportedFrame, other: ReportedFrame) -> bool:
     mine, theirs = one.frame, other.frame
     return (mine.file, mine.function) == (theirs.file, theirs.function)
 
 
 def by_exit(case: Case) -> str:
     """A rank did not make a call: an exit skips it, an error was swallowed, or a condition did not hold."""
-    for stack in filter(is_left_out, case.told):
+    for stack in filter(is_left_out, case.reported):
         who = say_ranks(stack.ranks, 3)
         if found := _exit_before(case, stack, stack.ranks):
             return f"see whether {who} skipped {place_of_stack(stack)} by the {found}"
@@ -247,9 +280,9 @@ def by_exit(case: Case) -> str:
     return ""
 
 
-def _exit_before(case: Case, stack: ToldStack, ranks: Sequence[int]) -> str:
+def _exit_before(case: Case, stack: ReportedStack, ranks: Sequence[int]) -> str:
     """The innermost exit by which ranks may have skipped a call: none that they have passed since."""
-    mine = [one for one in case.told if set(one.ranks) & set(ranks) and not is_left_out(one)]
+    mine = [one for one in case.reported if set(one.ranks) & set(ranks) and not is_left_out(one)]
     for one in stack.frames:
         for note in one.notes:
             found = _SKIPS.fullmatch(note)
@@ -258,9 +291,9 @@ def _exit_before(case: Case, stack: ToldStack, ranks: Sequence[int]) -> str:
     return ""
 
 
-def _has_passed(case: Case, stack: ToldStack, skipped: ToldFrame, exit_line: str) -> bool:
+def _has_passed(case: Case, stack: ReportedStack, skipped: ReportedFrame, exit_line: str) -> bool:
     """Whether ranks are behind an exit in its function, and no loop has brought them there before."""
-    line = int(exit_line.removeprefix("line "))
+    line = _line_of(exit_line)
     if any(LOOP.fullmatch(note) for one in stack.frames for note in one.notes):
         return False
     for one in stack.frames:
@@ -280,7 +313,7 @@ def _has_passed(case: Case, stack: ToldStack, skipped: ToldFrame, exit_line: str
     return False
 
 
-def _loop_of(stacks: Sequence[ToldStack], function: str) -> str:
+def _loop_of(stacks: Sequence[ReportedStack], function: str) -> str:
     """'`for x in xs` (line 55 of a.py)': the loop of a function that is on these stacks; ''."""
     for one in (frame for stack in stacks for frame in stack.frames):
         for note in one.notes if one.frame.function.rpartition(".")[2] == function else ():
@@ -289,7 +322,7 @@ def _loop_of(stacks: Sequence[ToldStack], function: str) -> str:
     return ""
 
 
-def _swallowed(stack: ToldStack) -> str:
+def _swallowed(stack: ReportedStack) -> str:
     """'an error in `with timer` (line 42) skips that call where ... is true'; ''."""
     notes = (note for one in stack.frames for note in one.notes)
     found = next((note for note in notes if _SWALLOWS.match(note)), "")

@@ -32,7 +32,7 @@ _CLOCKS: Final = frozenset(
 def by_own_clock(case: Case) -> str:
     """One side of the ranks stands under it, and the other does not."""
     files = program_files(case)
-    stacks = [one for one in case.told if not is_left_out(one)]
+    stacks = [one for one in case.reported if not is_left_out(one)]
     found = [dict(_all_of(lines_of_stack(case.source, one))) for one in stacks]
     for at, mine in enumerate(found):
         for key, (place, one) in mine.items():
@@ -71,13 +71,13 @@ def _clock_in(place: StackLine, one: Decider, files: ParsedFiles) -> tuple[str, 
 
 def _read_in(function: Function) -> int:
     """The line of a function that returns what it reads off a clock, or compares it; 0."""
-    told = (
+    reported = (
         node
         for node in own_nodes(function)
         if isinstance(node, ast.Return | ast.Compare)
         and any(isinstance(inner, ast.Call) and _is_clock(inner) for inner in ast.walk(node))
     )
-    return min((node.lineno for node in told), default=0)
+    return min((node.lineno for node in reported), default=0)
 
 
 def _is_clock(call: ast.Call) -> bool:

@@ -32,10 +32,10 @@ _MAX_CALLERS: Final = 4
 def by_loop_over_data(case: Case) -> str:
     """The values that the line was given are of a loop over what a function of the program yields."""
     log = case.session.ranks.get(case.root.ranks[0]) if case.root.ranks else None
-    told = next((one for one in case.told if one.is_cause and one.frames), None)
-    if log is None or told is None or log.exit_type not in _OF_VALUES:
+    reported = next((one for one in case.reported if one.is_cause and one.frames), None)
+    if log is None or reported is None or log.exit_type not in _OF_VALUES:
         return ""
-    stack, files = lines_of_stack(case.source, told), program_files(case)
+    stack, files = lines_of_stack(case.source, reported), program_files(case)
     if not stack:
         return ""
     found: dict[tuple[str, int], list[str]] = {}

@@ -31,7 +31,7 @@ def by_default_dtype(case: Case) -> str:
     if own != {_ODD} or len(others) != 1 or _ODD in others:
         return ""  # the others have float64, or there are several
     other = others.pop()
-    for one in case.told[0].frames if case.told else ():
+    for one in case.reported[0].frames if case.reported else ():
         source = case.source.parsed(one.frame.file)
         if source is None:
             continue

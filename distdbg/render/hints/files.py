@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from distdbg.diagnose.wording import say_ranks, verb
-from distdbg.record.entries import RecordedFrame
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.render.enclosing import Function, ParsedSource, line_text, node_line, path_to
-from distdbg.render.finding_stacks import ToldStack
+from distdbg.render.finding_stacks import ReportedStack
 from distdbg.render.hints.case import FILE_LOOP, Case, is_left_out
 
 _MAKES_FILE: Final = frozenset(
@@ -25,8 +25,8 @@ _MAKES_FILE: Final = frozenset(
 
 def by_file_made_later(case: Case) -> str:
     """The rank that makes the file waits behind it for those that sleep until it is there."""
-    late = next((one for one in case.told if one.is_cause and not is_left_out(one)), None)
-    waiting = [one for one in case.told if not one.is_cause]
+    late = next((one for one in case.reported if one.is_cause and not is_left_out(one)), None)
+    waiting = [one for one in case.reported if not one.is_cause]
     if late is None or not any(FILE_LOOP.fullmatch(n) for n in late.frames[0].notes):
         return ""
     for at, outer in enumerate(late.frames):
@@ -48,7 +48,7 @@ def _function(frame: RecordedFrame) -> tuple[str, str]:
 
 
 def _say(
-    late: ToldStack, stack: ToldStack, source: ParsedSource, line: int, frame: RecordedFrame
+    late: ReportedStack, stack: ReportedStack, source: ParsedSource, line: int, frame: RecordedFrame
 ) -> str:
     file = os.path.basename(frame.file)
     return (

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from distdbg.record.entries import RecordedFrame
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.render.enclosing import (
     ParsedSource,
     bound_before,
@@ -39,7 +39,7 @@ def by_rank(case: Case) -> str:
 
 def _with_origin(case: Case, name: str) -> str:
     """The hint of the finding, and the line that sets the argument; '' where no one line does."""
-    for stack in case.told[:1]:
+    for stack in case.reported[:1]:
         for one in stack.frames[:1]:
             source = case.source.parsed(one.frame.file)
             given = None if source is None else _given(source, one.frame.line, name)

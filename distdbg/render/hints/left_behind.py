@@ -31,7 +31,7 @@ from distdbg.render.enclosing import (
     path_to,
     say_condition,
 )
-from distdbg.render.finding_stacks import ToldFrame, ToldStack
+from distdbg.render.finding_stacks import ReportedFrame, ReportedStack
 from distdbg.render.hints.case import ENDS, UNDER, Case, is_left_out
 from distdbg.render.loop_exits import loop_exits
 
@@ -52,7 +52,9 @@ def by_left_function(case: Case) -> str:
     return ""
 
 
-def _where_they_part(one: ToldStack, other: ToldStack) -> tuple[ToldFrame, ToldFrame, int] | None:
+def _where_they_part(
+    one: ReportedStack, other: ReportedStack
+) -> tuple[ReportedFrame, ReportedFrame, int] | None:
     """Their frames of the innermost function that both are in, and how many more the other one has."""
     pairs = zip(reversed(one.frames), reversed(other.frames), strict=False)
     for at, (mine, theirs) in enumerate(pairs):
@@ -64,7 +66,12 @@ def _where_they_part(one: ToldStack, other: ToldStack) -> tuple[ToldFrame, ToldF
 
 
 def _say_left(
-    case: Case, gone: ToldStack, other: ToldStack, mine: ToldFrame, theirs: ToldFrame, inner: int
+    case: Case,
+    gone: ReportedStack,
+    other: ReportedStack,
+    mine: ReportedFrame,
+    theirs: ReportedFrame,
+    inner: int,
 ) -> str:
     source, who = case.source.parsed(theirs.frame.file), say_ranks(gone.ranks, 3)
     if source is None or not _is_behind(source, mine.frame.line, theirs.frame.line):
@@ -128,10 +135,10 @@ def _innermost_loop(source: ParsedSource, line: int) -> ast.stmt | None:
 
 def by_lock_file(case: Case) -> str:
     """Ranks sleep until a file is gone that another rank, or an earlier run, has left there."""
-    for stack in case.told:
+    for stack in case.reported:
         if not stack.is_cause or is_left_out(stack) or not _waits_for_no_file(stack):
             continue
-        past = sorted({rank for one in case.told if not one.is_cause for rank in one.ranks})
+        past = sorted({rank for one in case.reported if not one.is_cause for rank in one.ranks})
         who = (
             f"{say_ranks(stack.ranks, 3)} {verb(stack.ranks, 'waits', 'wait')} until a file is gone"
         )
@@ -145,13 +152,13 @@ def by_lock_file(case: Case) -> str:
     return ""
 
 
-def _waits_for_no_file(stack: ToldStack) -> bool:
+def _waits_for_no_file(stack: ReportedStack) -> bool:
     notes = [note for one in stack.frames[:1] for note in one.notes]
     conditions = filter(None, map(UNDER.fullmatch, notes))
     return any(_FILE_IS_THERE.match(found[1]) for found in conditions)
 
 
-def _ways_out(case: Case, stack: ToldStack) -> Iterator[str]:
+def _ways_out(case: Case, stack: ReportedStack) -> Iterator[str]:
     """The `return`s between where the callers take the file and where they remove it."""
     for one in stack.frames[1:3]:
         source = case.source.parsed(one.frame.file)

@@ -148,7 +148,7 @@ def _conditions(case: Case, names: Sequence[Sequence[str]]) -> list[_Condition]:
 
 def _files(case: Case) -> Iterator[tuple[str, ParsedSource]]:
     """Collect the files of the program's stacks, and what they import, and so on."""
-    left = list(dict.fromkeys(one.frame.file for stack in case.told for one in stack.frames))
+    left = list(dict.fromkeys(one.frame.file for stack in case.reported for one in stack.frames))
     seen: set[str] = set()
     while left and len(seen) < _MAX_FILES:
         file = left.pop(0)

@@ -86,7 +86,7 @@ def by_skipping(case: Case) -> str:
 
     All stacks are looked at: what skips the call of one rank may skip that of any.
     """
-    notes = [note for stack in case.told for one in stack.frames for note in one.notes]
+    notes = [note for stack in case.reported for one in stack.frames for note in one.notes]
     return _first(case, notes, _BY_TIME, _CACHED, _SHORT)
 
 

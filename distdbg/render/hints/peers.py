@@ -28,7 +28,7 @@ _PEERS: Final = ("dst", "src")
 
 def by_loop_over_peers(case: Case) -> str:
     """The loop gives the call its peer: what it goes over lacks one."""
-    for stack in case.told:
+    for stack in case.reported:
         if stack.role is not StackRole.OTHER_PEERS or not stack.frames:
             continue
         frame = stack.frames[0].frame

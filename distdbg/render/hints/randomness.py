@@ -126,8 +126,8 @@ def _is_range(expr: ast.expr) -> bool:
 
 
 def _all_deciders(case: Case) -> Iterator[tuple[list[StackLine], Decider]]:
-    for told in case.told:
-        stack = lines_of_stack(case.source, told)
+    for reported in case.reported:
+        stack = lines_of_stack(case.source, reported)
         for at in range(min(len(stack), MAX_FRAMES)):
             for one in deciders(stack[at]):
                 yield stack, one._replace(at=at)

@@ -51,7 +51,7 @@ def _nearest(
     stack = stack_lines(case)
     if not stack:
         return ""
-    place = place_of_stack(next(one for one in case.told if one.frames))
+    place = place_of_stack(next(one for one in case.reported if one.frames))
     what, verb = ("the group", "depends") if is_of_group else ("the arguments", "depend")
     given = [(stack, one) for one in _arguments(stack[0], is_of_group=is_of_group)]
     for near in trace_back(given, program_files(case)):

@@ -13,7 +13,7 @@ from typing import Final
 
 from distdbg.diagnose.finding import Evidence, Finding
 from distdbg.diagnose.wording import fit, say_ranks, verb
-from distdbg.render.finding_stacks import ToldStack
+from distdbg.render.finding_stacks import ReportedStack
 from distdbg.render.hints.case import Case, place_of_stack
 from distdbg.render.loop_exits import retry_around
 from distdbg.render.source_line import SourceLines
@@ -34,14 +34,14 @@ def by_retry(case: Case) -> str:
     return ""
 
 
-def _say(stack: ToldStack, retry: str) -> str:
+def _say(stack: ReportedStack, retry: str) -> str:
     return (
         f"see whether {say_ranks(stack.ranks, 3)} repeats its calls by the retry {retry}, after an error "
         "that the other ranks did not have: a retry must not make collectives"
     )
 
 
-def _retries(stack: ToldStack, source: SourceLines) -> tuple[str, ...]:
+def _retries(stack: ReportedStack, source: SourceLines) -> tuple[str, ...]:
     """'`for attempt in range(3)` (line 13 of retry.py)', the innermost first."""
     found = (
         (_retry_of(one.frame.file, one.frame.line, source), os.path.basename(one.frame.file))
@@ -83,7 +83,7 @@ def called_again(case: Case) -> Finding:
     return replace(root, what=what, evidence=(again, *kept))
 
 
-def _later_attempt(case: Case) -> tuple[str, ToldStack] | None:
+def _later_attempt(case: Case) -> tuple[str, ReportedStack] | None:
     """'`for attempt in range(3)` (line 13 of retry.py)', and the stack of who is further in it."""
     mine, others = case.sides()
     for stack in mine if others else ():
@@ -102,7 +102,7 @@ def _later_attempt(case: Case) -> tuple[str, ToldStack] | None:
     return None
 
 
-def _attempt(case: Case, stack: ToldStack, which: int, name: str) -> int | None:
+def _attempt(case: Case, stack: ReportedStack, which: int, name: str) -> int | None:
     """The value of the counter in the frame of that retry, the same on all ranks of the stack."""
     frames = [one for one in stack.frames if _retry_of(one.frame.file, one.frame.line, case.source)]
     frame = frames[which].frame

@@ -33,7 +33,7 @@ _Exit = ast.Continue | ast.Raise | ast.Return
 
 def by_unfinished_item(case: Case) -> str:
     """A rank waits in `queue.join()`, and the thread that takes from that queue waits for the next item."""
-    mine = [stack for stack in case.told if stack.is_cause and stack.frames]
+    mine = [stack for stack in case.reported if stack.is_cause and stack.frames]
     joined = (_JOIN.search(stack.frames[0].text) for stack in mine)
     names = {found[1].rpartition(".")[2] for found in joined if found is not None}
     for stack in mine:

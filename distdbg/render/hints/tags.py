@@ -14,7 +14,7 @@ from typing import Final
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.traits import subject_of
 from distdbg.diagnose.wording import short_site
-from distdbg.record.entries import RecordedFrame
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.render.enclosing import (
     Function,
     ParsedSource,

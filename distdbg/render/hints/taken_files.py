@@ -33,11 +33,11 @@ _UNIQUE: Final = re.compile(
 
 def by_one_name(case: Case) -> str:
     """A FileNotFoundError of os.replace, os.remove and their like, by the line that makes the name."""
-    told = next((one for one in case.told if one.is_cause and one.frames), None)
+    reported = next((one for one in case.reported if one.is_cause and one.frames), None)
     log = case.session.ranks.get(case.root.ranks[0]) if case.root.ranks else None
-    if told is None or log is None or log.exit_type != "FileNotFoundError":
+    if reported is None or log is None or log.exit_type != "FileNotFoundError":
         return ""
-    frame = told.frames[0].frame
+    frame = reported.frames[0].frame
     source = case.source.parsed(frame.file)
     name = None if source is None else _taken(source, frame.line)
     if source is None or name is None:
@@ -56,11 +56,11 @@ def by_one_name(case: Case) -> str:
 
 def by_removal(case: Case) -> str:
     """A FileNotFoundError of a line that reads: where the program removes files."""
-    told = next((one for one in case.told if one.is_cause and one.frames), None)
+    reported = next((one for one in case.reported if one.is_cause and one.frames), None)
     log = case.session.ranks.get(case.root.ranks[0]) if case.root.ranks else None
-    if told is None or log is None or log.exit_type != "FileNotFoundError":
+    if reported is None or log is None or log.exit_type != "FileNotFoundError":
         return ""
-    here = told.frames[0].frame
+    here = reported.frames[0].frame
     found = [
         (file, source, line)
         for file, source in program_files(case).items()

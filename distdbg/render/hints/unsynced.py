@@ -37,7 +37,7 @@ def by_no_sync(case: Case) -> str:
     """Some ranks are in a reduction of DDP, and a condition of their own skips it."""
     if not _is_in_bucket(case):
         return ""
-    for stack in case.told:
+    for stack in case.reported:
         for one in stack.frames:
             source = case.source.parsed(one.frame.file)
             for found in () if source is None else _decisions(source, one.frame.line):

@@ -17,7 +17,7 @@ from typing import Final
 
 from distdbg.diagnose.wording import say_ranks, short_site
 from distdbg.render.enclosing import bound_at, line_text, path_to
-from distdbg.render.finding_stacks import ToldStack
+from distdbg.render.finding_stacks import ReportedStack
 from distdbg.render.hints.case import LOOP, RANK, Case, are_at_other_lines, in_file
 
 _PARTED: Final = re.compile(r"(\S+) = \S+ on ranks? [\d,-]+(?:; \1 = \S+ on ranks? [\d,-]+)+")
@@ -34,7 +34,7 @@ _MADE: Final = re.compile(r"(\w+ = .*) \((line \d+)\)")
 
 def by_hash(case: Case) -> str:
     """A number comes from hash(), which gives another one in each process for a text."""
-    for stack in case.told:
+    for stack in case.reported:
         for one in stack.frames:
             if found := next((m for note in one.notes if (m := _HASHED.search(note))), None):
                 return (
@@ -46,7 +46,7 @@ def by_hash(case: Case) -> str:
 
 def by_rank_in_order(case: Case) -> str:
     """Ranks make groups in different orders, and what they go over depends on the rank."""
-    for one in case.told[0].frames[:1] if case.told else ():
+    for one in case.reported[0].frames[:1] if case.reported else ():
         for note in one.notes:
             found = _MADE.fullmatch(note)
             if found and RANK.search(found[1].partition("=")[2]):
@@ -59,7 +59,7 @@ def by_rank_in_order(case: Case) -> str:
 
 def by_values(case: Case) -> str:
     """A number differs as the calls do; the outermost caller that has it is named."""
-    for one in reversed(case.told[0].frames if case.told else ()):
+    for one in reversed(case.reported[0].frames if case.reported else ()):
         for note in one.notes:
             if found := _PARTED.fullmatch(note):
                 values = note.replace(f"{found[1]} = ", "").replace("; ", " and ")
@@ -73,7 +73,7 @@ def by_values(case: Case) -> str:
 
 def by_keys(case: Case) -> str:
     """Ranks go over a dict or a set in different orders."""
-    for one in reversed(case.told[0].frames if case.told else ()):
+    for one in reversed(case.reported[0].frames if case.reported else ()):
         for at, note in enumerate(one.notes):
             if found := _KEYS.match(note):
                 file, name = os.path.basename(one.frame.file), found[1]
@@ -89,7 +89,7 @@ def by_empty(case: Case) -> str:
     if len(ranks) != 1:
         return ""
     values = case.session.ranks[ranks[0]].left_values
-    for one in case.told[0].frames if case.told else ():
+    for one in case.reported[0].frames if case.reported else ():
         for found in _MADE_OF.finditer(one.text):
             if values.get((one.frame.file, one.frame.line), {}).get(found[1]) == "is 0 long":
                 return (
@@ -102,8 +102,8 @@ def by_empty(case: Case) -> str:
 def by_round(case: Case) -> str:
     """A number of the loop that all ranks are in differs."""
     ranks = set(case.root.ranks)
-    mine = next((one for one in case.told if set(one.ranks) <= ranks), None)
-    other = next((one for one in case.told if not set(one.ranks) & ranks), None)
+    mine = next((one for one in case.reported if set(one.ranks) <= ranks), None)
+    other = next((one for one in case.reported if not set(one.ranks) & ranks), None)
     if mine is None or other is None:
         return ""
     are_apart = are_at_other_lines([mine], [other])
@@ -120,7 +120,7 @@ def by_round(case: Case) -> str:
     return ""
 
 
-def _set_anew(case: Case, stack: ToldStack, file: str, name: str) -> str:
+def _set_anew(case: Case, stack: ReportedStack, file: str, name: str) -> str:
     """'`step, state = newest()` (line 38)': the one line of the loop that gives it another value; ''."""
     one = next((one for one in stack.frames if os.path.basename(one.frame.file) == file), None)
     source = None if one is None else case.source.parsed(one.frame.file)
@@ -133,7 +133,7 @@ def _set_anew(case: Case, stack: ToldStack, file: str, name: str) -> str:
     return f"`{line_text(source, anew[0])}` (line {anew[0]})" if len(anew) == 1 else ""
 
 
-def _rounds(stack: ToldStack) -> Iterator[tuple[str, str, str, str]]:
+def _rounds(stack: ReportedStack) -> Iterator[tuple[str, str, str, str]]:
     """File, '`while step < last` (line 49', name and value of each number in the head of a loop."""
     for one in stack.frames:
         loops = [found for note in one.notes if (found := LOOP.fullmatch(note))]

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Final
 
 from distdbg.diagnose.wording import short_site
-from distdbg.record.entries import RecordedFrame
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.render.enclosing import (
     ParsedSource,
     handlers_in,
@@ -26,7 +26,7 @@ from distdbg.render.enclosing import (
     raised_limits_in,
     timers_in,
 )
-from distdbg.render.finding_stacks import ToldFrame
+from distdbg.render.finding_stacks import ReportedFrame
 from distdbg.render.hints.case import Case, in_file
 from distdbg.render.hints.skipped_ends import past_cancel
 
@@ -52,7 +52,7 @@ def _say_places(found: Sequence[tuple[str, int]]) -> str:
 
 def _calls_in_files(case: Case, find: Callable[[ParsedSource], list[int]]) -> list[tuple[str, int]]:
     """Search the files of the first stack, and those that they import: file and line of each call."""
-    files = {one.frame.file: None for stack in case.told[:1] for one in stack.frames}
+    files = {one.frame.file: None for stack in case.reported[:1] for one in stack.frames}
     for file in [*files]:
         if (parsed := case.source.parsed(file)) is not None:
             files |= dict.fromkeys(imported_beside(parsed, file))
@@ -89,13 +89,13 @@ def by_default_of_pipes(case: Case) -> str:
 def by_recursion_limit(case: Case) -> str:
     """The C stack has an end, which Python's own limit was to keep it from: where the program raises that."""
     found = _calls_in_files(case, raised_limits_in)
-    told = next((one for one in case.told if one.frames), None)
-    if len(found) != 1 or told is None:
+    reported = next((one for one in case.reported if one.frames), None)
+    if len(found) != 1 or reported is None:
         return ""
     file, line = found[0]
     parsed = case.source.parsed(file)
     assert parsed is not None  # the call was found there
-    place = short_site(str(told.frames[0].frame)).partition(" (")[0]
+    place = short_site(str(reported.frames[0].frame)).partition(" (")[0]
     raised = quote_line(parsed, file, line)
     return (
         f"{raised} lets calls go deeper than the C stack holds, those of pickle, copy and json as well: see "
@@ -108,7 +108,7 @@ def by_own_lock(case: Case) -> str:
 
     The two are in one file, and those of `self` in one class: elsewhere the same words are another lock.
     """
-    for stack in case.told:
+    for stack in case.reported:
         if not stack.is_cause or not stack.frames:
             continue
         first, *outer = stack.frames
@@ -129,7 +129,7 @@ def by_own_lock(case: Case) -> str:
     return ""
 
 
-def _handler_on(case: Case, frames: Sequence[ToldFrame]) -> str:
+def _handler_on(case: Case, frames: Sequence[ReportedFrame]) -> str:
     """'_tick() (stats.py:43)': a handler of the program that no line of its caller calls; ''."""
     for inner, outer in pairwise(frames):
         name = inner.frame.function.rpartition(".")[2]

@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from distdbg.config import LONGEST_S
 from distdbg.errors import UsageError, WrongTypeError
 from distdbg.ops.reduce_op import ReduceOp
 
 UNSET = timedelta(milliseconds=-1)
 
-
-#: A hundred years: what is longer, infinity too, counts as this, which fits every clock and type.
-_LONGEST_S = 3.2e9
 
 #: What every function takes as `timeout=`: a length, or seconds; None means the group's.
 Timeout = timedelta | float | None
@@ -32,7 +30,7 @@ def seconds_or_none(timeout: Timeout) -> float | None:
     else:
         wrong = UsageError if isinstance(timeout, float) else WrongTypeError  # NaN
         raise wrong(f"timeout must be a timedelta or seconds, not {timeout!r}")
-    return min(seconds, _LONGEST_S) if seconds >= 0 else None
+    return min(seconds, LONGEST_S) if seconds >= 0 else None
 
 
 class CollectiveOptions:

@@ -148,15 +148,15 @@ def _allocate(function: str, nbytes: int, limit_nbytes: int) -> npt.NDArray[np.u
 def _details() -> list[str]:
     """'distdbg.empty at train.py:9 (step), 6 times, 1.2 GiB', the most memory first."""
     lines = sorted(_lines().items(), key=lambda entry: -entry[1][1])
-    told = [
+    reported = [
         f"{line}, {count} times, {nbytes_text(nbytes)}"
         if count > 1
         else f"{line}, {nbytes_text(nbytes)}"
         for line, (count, nbytes) in lines[:_MAX_LINES]
     ]
     if len(lines) > _MAX_LINES:
-        told.append(f"and {len(lines) - _MAX_LINES} more lines")
-    return told
+        reported.append(f"and {len(lines) - _MAX_LINES} more lines")
+    return reported
 
 
 def _lines() -> dict[str, tuple[int, int]]:
@@ -180,12 +180,11 @@ def _limit_nbytes() -> int:
     limit = read_setting("DISTDBG_SHARED_NBYTES")
     if limit is None:
         return read_facts()[3] or read_memory().total // _SHARE
-    if not isinstance(limit, int) or not 0 <= limit <= _MAX_LIMIT_NBYTES:
+    if int(limit) > _MAX_LIMIT_NBYTES:
         raise ConfigError(
-            f"the variable DISTDBG_SHARED_NBYTES is {limit}; expected a number of bytes, or 0 for "
-            "ordinary arrays"
+            f"the variable DISTDBG_SHARED_NBYTES={limit} is not valid; expected at most {_MAX_LIMIT_NBYTES}"
         )
-    return limit
+    return int(limit)
 
 
 def _is_alone() -> bool:

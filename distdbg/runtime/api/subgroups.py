@@ -370,7 +370,9 @@ def _begin(
     if world.membership is None:
         raise UsageError("the process groups were destroyed")
     me = parent.ranks[parent.rank()]
-    return Creation(world.membership.store, name, me, members, function, call_site(), world.told)
+    return Creation(
+        world.membership.store, name, me, members, function, call_site(), world.reported
+    )
 
 
 def _recorded(world: World, parent: ProcessGroup, function: str, members: Sequence[int]) -> aside:

@@ -27,8 +27,8 @@ from distdbg.ops.call import Call, Kind
 from distdbg.ops.dtypes import Dtype
 from distdbg.ops.sites import UNKNOWN, call_site, shorten
 from distdbg.record.durations import duration_text
-from distdbg.record.rank_words import NO_OP_YET
-from distdbg.runtime.backends.reported_difference import BROKEN, DIFFERS, told_difference
+from distdbg.record.rank_state import NO_OP_YET
+from distdbg.runtime.backends.reported_difference import BROKEN, DIFFERS, reported_difference
 from distdbg.runtime.members.absent import SHOWN
 
 #: The words of native/core/p2p_wait.cpp on the rank whose device is late.
@@ -122,7 +122,7 @@ def to_public(
             cause = group.cause()
             if cause is not None and DIFFERS in cause[4] and not is_refused:
                 # It had found it, and has left since.
-                return told_difference(cause[4], f"rank {peer}", **fields)
+                return reported_difference(cause[4], f"rank {peer}", **fields)
             if how.startswith("left ("):
                 return _rank_left(op, peer, how, error.peer, group, fields, where)
             text = f"rank {peer}{_on(host(error.peer))} {how}; this rank needed it in {op}"
@@ -137,7 +137,7 @@ def to_public(
             by = f"rank {peer}" if peer >= 0 else "a rank"
             was_running = is_message or not is_refused  # messages have no number that tells
             if cause is not None and DIFFERS in cause[4] and was_running:
-                return told_difference(cause[4], by, **fields)
+                return reported_difference(cause[4], by, **fields)
             at = ""  # a message has no number; the cause has that of the op before
             if cause is not None and cause[3] and not cause[4].endswith("send or recv"):
                 at = f" in op #{cause[3]}"

@@ -114,8 +114,8 @@ class RecordedEngine(EngineAround):
 
     def _noticed(self, call: Call) -> int:
         """The flag of an op whose end is known by whoever asks or waits for it alone."""
-        is_told = call.kind < Kind.SEND and getattr(self.inner, "tells_ends", False)
-        return 0 if is_told else int(Flag.END_NOTICED)
+        is_reported = call.kind < Kind.SEND and getattr(self.inner, "tells_ends", False)
+        return 0 if is_reported else int(Flag.END_NOTICED)
 
     def _other_rules(self) -> Engine | None:
         """None: the same breakpoints are armed as before."""

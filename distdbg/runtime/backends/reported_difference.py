@@ -38,7 +38,7 @@ def words_for_others(error: DistError) -> str:
     return what
 
 
-def told_difference(words: str, by: str, **fields: Any) -> MismatchError:
+def reported_difference(words: str, by: str, **fields: Any) -> MismatchError:
     """The error of a rank that has read them; `by`: who found the difference."""
     what, *lines = _CUT.split(words)
     called = [found for found in map(_CALLED.match, lines) if found]

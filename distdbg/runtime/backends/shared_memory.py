@@ -25,6 +25,7 @@ from distdbg.check.options import read_options
 from distdbg.config import read_setting
 from distdbg.control.words import to_error
 from distdbg.errors import (
+    ConfigError,
     DistBackendError,
     DistError,
     DistStoreError,
@@ -61,6 +62,8 @@ _LINK_KEY = "link"
 #: A slot holds at least this; small groups get more, see slot_nbytes_for().
 MIN_SLOT_NBYTES = 32 << 10
 MAX_SLOT_NBYTES = 512 << 10
+#: What a variable may ask for.
+LARGEST_SLOT_NBYTES = 1 << 30
 #: All slots of a group together, both halves.
 SLOTS_NBYTES = 8 << 20
 
@@ -69,6 +72,11 @@ def slot_nbytes_for(size: int) -> int:
     """Half a slot, so that large groups do not map gigabytes."""
     wanted = read_setting("DISTDBG_SLOT_NBYTES")
     if wanted is not None:
+        if int(wanted) > LARGEST_SLOT_NBYTES:
+            raise ConfigError(
+                f"the variable DISTDBG_SLOT_NBYTES={wanted} is not valid; expected at most "
+                f"{LARGEST_SLOT_NBYTES}"
+            )
         # A cache line for each rank is the least that an exchange needs.
         return max(int(wanted) // 64 * 64, 4096, 64 * size)
     return max(MIN_SLOT_NBYTES, min(MAX_SLOT_NBYTES, SLOTS_NBYTES // (2 * size) // 4096 * 4096))

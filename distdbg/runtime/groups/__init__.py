@@ -8,6 +8,7 @@ group_argument what functions take as `group=`, and which rank of it is meant
 coalesced      several ops of a group, collected and started together
 creation       creates a group: its store, the meeting of its members, its engine
 group_join     all members register in the store, or every one learns who is missing
+leaving        what a rank says to the others when it leaves a group
 membership     whether all ranks make the same groups in the same order
 levels         the debug level of all groups of a rank: how much of each op is compared
 """

@@ -20,6 +20,7 @@ from distdbg.ops.engine import Engine, Pending
 from distdbg.runtime.api.options import seconds_or_none
 from distdbg.runtime.groups.coalesced import start_all
 from distdbg.runtime.groups.group_methods import GroupMethods
+from distdbg.runtime.groups.leaving import say_destroyed
 from distdbg.runtime.handles.work import Work
 from distdbg.runtime.process.rank_context import current_context, not_initialized
 from distdbg.runtime.recorder import torch_profiler
@@ -193,7 +194,10 @@ class ProcessGroup(GroupMethods):
         self.members = ()
         try:
             if engine is not None:
-                engine.close()
+                try:
+                    say_destroyed(engine, self.world.recorder)
+                finally:
+                    engine.close()
         finally:
             if self.world.recorder is not None:
                 self.world.recorder.close_group(self.record_number)

@@ -35,7 +35,7 @@ from collections.abc import Sequence
 
 from distdbg.check.group_differences import (
     Words,
-    explain_circle,
+    explain_cycle,
     explain_groups,
     lines_of,
     show_group,
@@ -71,11 +71,11 @@ class Creation:
         ranks: Sequence[int],
         function: str,
         site: str,
-        told: set[str],
+        reported: set[str],
     ) -> None:
         self._root = store
         #: The names of the creations whose difference this rank has been told.
-        self._told = told
+        self._reported = reported
         self._store = PrefixStore(f"{name}/", store)
         self._me = me
         self.name = name
@@ -86,8 +86,8 @@ class Creation:
             "function": function,
             "site": site,
         }
-        self._circle: tuple[int, ...] = ()
-        self._has_told = False
+        self._cycle: tuple[int, ...] = ()
+        self._has_reported = False
 
     def compare(self, everybody: Sequence[int]) -> None:
         """Raise MismatchError when another of all ranks makes another group as its n-th."""
@@ -109,7 +109,7 @@ class Creation:
 
     def _differ(self) -> MismatchError:
         """Tell the others, collect what they make, and return the error."""
-        self._told.add(self.name)
+        self._reported.add(self.name)
         self._root.set("differ", self.name)
         self._give_up(self.name)
         return explain_groups(self._collect(self._store, [self.words]), self._me)
@@ -149,26 +149,26 @@ class Creation:
     def look(self, missing: Sequence[int]) -> None:
         """Called now and then while members are waited for: raise when they wait for this rank."""
         self._root.set(f"waits/{self._me}", json.dumps({**self.words, "missing": list(missing)}))
-        self._has_told = True
+        self._has_reported = True
         if self._root.check(["differ"]):
             earlier = self._root.get("differ").decode()
-            if earlier not in self._told:
+            if earlier not in self._reported:
                 raise self._differ_late(earlier)
-        message = f"circle/{self._me}"
+        message = f"cycle/{self._me}"
         if self._root.check([message]):
-            circle = json.loads(self._root.get(message))
+            cycle = json.loads(self._root.get(message))
             self._root.delete_key(message)
-            # One that was told to this rank in a wait that it has given up is no circle any more.
-            if any(words["rank"] == self._me and words["name"] == self.name for words in circle):
-                raise explain_circle(circle)
-        circle = self._find_circle(missing)
-        ranks = tuple(words["rank"] for words in circle)
-        if circle and ranks == self._circle:
+            # One that was told to this rank in a wait that it has given up is no cycle any more.
+            if any(words["rank"] == self._me and words["name"] == self.name for words in cycle):
+                raise explain_cycle(cycle)
+        cycle = self._find_cycle(missing)
+        ranks = tuple(words["rank"] for words in cycle)
+        if cycle and ranks == self._cycle:
             for rank in ranks:
                 if rank != self._me:  # it would look in vain once this rank has given up
-                    self._root.set(f"circle/{rank}", json.dumps(circle))
-            raise explain_circle(circle)
-        self._circle = ranks
+                    self._root.set(f"cycle/{rank}", json.dumps(cycle))
+            raise explain_cycle(cycle)
+        self._cycle = ranks
 
     def left(self, rank: int, how: str) -> RankLeft:
         """Return the error of a rank that waits for one that has left all groups: it makes one more."""
@@ -190,12 +190,12 @@ class Creation:
 
     def done(self) -> None:
         """This rank waits no longer, or has given up."""
-        if self._has_told:
+        if self._has_reported:
             self._root.delete_key(f"waits/{self._me}")
 
     def _differ_late(self, earlier: str) -> MismatchError:
         """Give up this group, on all ranks that wait for it: others may have stopped before it."""
-        self._told.update((earlier, self.name))
+        self._reported.update((earlier, self.name))
         self._give_up(earlier)
         error = explain_groups(self._collect(PrefixStore(f"{earlier}/", self._root), []), self._me)
         error.details.insert(
@@ -203,7 +203,7 @@ class Creation:
         )
         return error
 
-    def _find_circle(self, missing: Sequence[int]) -> list[Words]:
+    def _find_cycle(self, missing: Sequence[int]) -> list[Words]:
         """Ranks that wait for each other from this one on back to it; empty when there are none."""
         waiting: dict[int, Words | None] = {self._me: {**self.words, "missing": list(missing)}}
         path: list[int] = []

@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from distdbg.errors import DistError, JobAborted, MismatchError, OpTimeout
-from distdbg.record.batches import HINT
 
 if TYPE_CHECKING:
     from distdbg.runtime.groups.group import ProcessGroup
@@ -25,4 +24,4 @@ def tell_out_of_batches(group: ProcessGroup, error: DistError) -> None:
     words = "" if found is None else reading.describe(found)
     if words and words not in error.details:  # the agent may have said it
         error.details.insert(0, words)
-        error.hint = HINT
+        error.hint = import_module("distdbg.record.batches").hint_for(group.name())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from distdbg.runtime.plan.timing import MessageInTransit, Timing
 
-#: More lines cannot be told apart, and more arrows make a file nobody opens.
+#: More lines cannot be distinguished, and more arrows make a file nobody opens.
 MAX_RANKS = 64
 MAX_PASSAGES = 5000
 

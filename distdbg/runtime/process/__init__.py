@@ -11,5 +11,6 @@ debugger_seam  the seam to the debugger, which is above the runtime and loaded o
                reason to stop
 stack_signal   lets an observer dump this rank's stacks without its help
 exit_reason    publishes why a rank leaves, before it does
+child_error    says what the function of a child process raised, where only an exit code would be left
 uncaught       prints an uncaught exception as one block, in one write
 """

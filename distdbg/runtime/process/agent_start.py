@@ -95,7 +95,7 @@ def spawn_agent(
         sys.executable,
         "-P",  # not from the folder that the program happens to be in
         *("-m", "distdbg.agent"),
-        *("--folder", os.fspath(folder), "--run", run, "--host", host),
+        *("--folder", os.fspath(folder), f"--run={run}", f"--host={host}"),
         *("--ranks", format_ranks(ranks, limit=len(ranks))),
     ]
     environ = dict(os.environ)

@@ -87,7 +87,7 @@ def _destroy(world: World) -> None:
         world.groups.clear()
         world.group_count = 0
         world.local_counts.clear()
-        world.told.clear()
+        world.reported.clear()
         end_stops(world)
         remove_stack_signal(world)
         end_recording(world, Exit.LEFT)

@@ -9,42 +9,50 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
+import time
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from distdbg.errors import DistError, error_text
-from distdbg.native import NativeError
-from distdbg.record.error_file import write_error_file
+from distdbg.errors import DistError
+from distdbg.ops.sites import skipped_folders
+from distdbg.record.error_file import (
+    because_of,
+    error_file_path,
+    read_error_file,
+    waits_for,
+    write_error_file,
+)
 from distdbg.record.format import Exit
-from distdbg.record.printable import shorten
+from distdbg.record.handled_error import say_raised
+from distdbg.record.known_marks import SYS_EXIT
+from distdbg.record.libraries import is_library
+from distdbg.record.printable import shorten, shorten_middle
+from distdbg.record.raised_error import say_error
+from distdbg.record.writing import write_exit_call
+from distdbg.runtime.groups.leaving import MAX_WHY, say_why
 from distdbg.runtime.latent_errors.search import end_latent
+from distdbg.runtime.process.child_error import note_error_of_child
 from distdbg.runtime.process.uncaught import print_in_blocks
+from distdbg.runtime.process.world import observed
 from distdbg.runtime.recorder.recording import end_recording
 
 if TYPE_CHECKING:
     from distdbg.runtime.process.world import World
-
-import threading
-from types import FrameType
-from typing import Any, NoReturn
-
-from distdbg.ops.sites import skipped_folders
-from distdbg.record.libraries import is_library
-from distdbg.record.writing import write_exit_call
-from distdbg.runtime.process.world import observed
 
 _own_exit = os._exit
 _own_sys_exit = sys.exit
 #: The process whose calls are noted; 0: none yet.
 _noted_pid = 0
 
-
 RETURNED = "returned"
 #: How long the rank that serves the store stays for others that have not left their groups yet.
 LINGER_S: Final = 5.0
-#: Size of `RankState::why` in native/core/segment.hpp; one byte ends it.
-_MAX_WHY: Final = 63
+#: Letters of a message that sys.exit prints.
+_MAX_STATUS: Final = 120
 
 
 class ExitNote:
@@ -79,6 +87,23 @@ def tell_launcher_of_errors() -> None:
     _note_exit_calls()
     atexit.unregister(_write_error_file)
     atexit.register(_write_error_file, os.getpid())
+    note_error_of_child(partial(_leave_child, time.time_ns()))
+
+
+def _leave_child(since_ns: int, error: BaseException) -> None:
+    """Say what the function of this child process raised, as for an uncaught exception.
+
+    `since_ns`: when it began to join its first group. What another child raised before was handled, as the
+    program went on; an error of a child beside this one may be the cause of this one's, and stays.
+    """
+    with suppress(OSError, DistError):
+        path = error_file_path()
+        # The launcher's rank is a parent of this process: the ranks that an error here names are not its own.
+        if path is not None and not (because_of(error) or waits_for(error)):
+            former = read_error_file(path)
+            if former is None or (former.is_of_child and former.wall_ns < since_ns):
+                write_error_file(error, path, is_of_child=True)  # before others notice
+    leave(observed(), error)
 
 
 def _uncaught() -> BaseException | None:
@@ -95,9 +120,7 @@ def _write_error_file(pid: int) -> None:
 
 def raised(error: BaseException) -> str:
     """'raised ValueError: no data'."""
-    first_line = error_text(error).partition("\n")[0]
-    name = type(error).__name__
-    return f"raised {name}: {first_line}" if first_line else f"raised {name}"
+    return f"raised {say_error(error).splitlines()[0].removesuffix(': ')}"
 
 
 def leave(world: World, error: BaseException | None = None, at_once: bool = False) -> None:
@@ -113,16 +136,9 @@ def leave(world: World, error: BaseException | None = None, at_once: bool = Fals
 
 def _leave(world: World, error: BaseException | None, at_once: bool) -> None:
     end_recording(world, Exit.RETURNED if error is None else Exit.RAISED, error)
-    why = RETURNED if error is None else shorten(raised(error), _MAX_WHY)
+    why = RETURNED if error is None else shorten(raised(error), MAX_WHY)
     for group in list(world.groups.values()):
-        engine: object = group.engine
-        while engine is not None:  # there may be others around the one that can tell
-            tell = getattr(engine, "leave_because", None)
-            if tell is not None:
-                with suppress(DistError, NativeError):  # closed already, or inherited by a fork
-                    tell(why, at_once)
-                break
-            engine = getattr(engine, "inner", None)
+        say_why(group.engine, why, at_once)
 
 
 def _note_exit_calls() -> None:
@@ -152,8 +168,11 @@ def _note_own(status: Any) -> None:
     site = _site(sys._getframe(2))
     recorder = observed().recorder if os.getpid() == _noted_pid else None
     if recorder is not None and site:
-        shown = repr(status) if status is None or type(status) in (bool, int) else "..."
-        write_exit_call(recorder, f"called sys.exit({shown})", [site])
+        is_plain = status is None or type(status) in (bool, int, str)
+        shown = shorten_middle(repr(status), _MAX_STATUS) if is_plain else "..."
+        handled = say_raised(sys.exc_info()[1])
+        how = f"while it handled {handled}" if handled else ""
+        write_exit_call(recorder, f"{SYS_EXIT}{shown})", [site], how)
 
 
 def _exit(status: int) -> NoReturn:
@@ -167,8 +186,11 @@ def _exit(status: int) -> NoReturn:
 def _note(status: Any) -> None:
     if type(status) is not int:
         return  # it may raise instead
+    caller = sys._getframe(2)
+    if caller.f_globals.get("__name__", "").startswith("multiprocessing."):
+        return  # so a child that was forked ends, whatever its function does
     recorder = observed().recorder if os.getpid() == _noted_pid else None
-    site = _site(sys._getframe(2))
+    site = _site(caller)
     if recorder is None or not site:
         return
     thread, main = threading.current_thread(), threading.main_thread()

@@ -69,9 +69,9 @@ class World(RankContext):
         "mark_forms",
         "membership",
         "owns_store",
+        "reported",
         "stack_signal",
         "stops",
-        "told",
     )
 
     def __init__(self) -> None:
@@ -84,12 +84,12 @@ class World(RankContext):
         self.group_count = 0
         #: How often each set of ranks made a group by local synchronization.
         self.local_counts: dict[tuple[int, ...], int] = {}
-        #: This rank's seat among all ranks, with the store of all groups' keys.
+        #: This rank's place among all ranks, with the store of all groups' keys.
         self.membership: Membership | None = None
         #: Whether init_process_group opened the store, so that destroy closes it.
         self.owns_store = False
         #: The names of the groups that ranks made differently, as far as this rank was told.
-        self.told: set[str] = set()
+        self.reported: set[str] = set()
         #: While there are groups.
         self.exit_note: HasCancel | None = None
         #: What marks of one name have in common in the record.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distdbg import config
-from distdbg.errors import ConfigError
 from distdbg.log.logs import get_logger
 from distdbg.native import NativeError, Recorder
 from distdbg.ops.sites import skipped_folders
@@ -45,12 +44,7 @@ def start_recording(
             store.set(_RUN_KEY, name)
         lives.wait(store, _RUN_KEY, timeout_s)
         run = store.get(_RUN_KEY).decode()
-    ring_count = config.read_int("DISTDBG_RECORD_OPS")
-    if ring_count < 0:
-        raise ConfigError(
-            f"the variable DISTDBG_RECORD_OPS='{ring_count}' is not valid; expected 0 or more"
-        )
-    ring_count = min(ring_count, _MAX_OPS)
+    ring_count = min(config.read_int("DISTDBG_RECORD_OPS"), _MAX_OPS)
     path, why = folders.place_record(run, rank)
     recorder: Recorder | None = None
     if path is not None:

@@ -160,7 +160,7 @@ def _slurm_local_size(
 ) -> int | None:
     if len(hosts) == 1:
         return world_size
-    # '2(x3),1': how many ranks each host has. Only an equal share can be told apart by rank alone.
+    # '2(x3),1': how many ranks each host has. Only an equal share can be distinguished by rank alone.
     name = _first_set(environ, ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"))
     if name is None or "," in environ[name]:
         return None

@@ -40,7 +40,7 @@ _handlers: dict[str, type_handler] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """A rank's seat in a world whose ranks have all come."""
+    """A rank's place in a world whose ranks have all come."""
 
     store: Store
     """For the group's own keys: nothing of a former round is in it."""
@@ -221,7 +221,7 @@ def _join_reached(
         on_decided=reached.release,
         find_dead=find_dead,
     )
-    return _seat(reached.store, me, assembled.members, assembled.round, str(meeting.where))
+    return _membership(reached.store, me, assembled.members, assembled.round, str(meeting.where))
 
 
 def _join_store(
@@ -247,10 +247,10 @@ def _join_store(
         process=identify_self(),
     )
     assembled = assemble(store, me, deadline_ns, where=where, hosts=place.hosts if place else ())
-    return _seat(store, me, assembled.members, assembled.round, where)
+    return _membership(store, me, assembled.members, assembled.round, where)
 
 
-def _seat(
+def _membership(
     base_store: Store, me: JoinedRank, members: tuple[JoinedRank, ...], number: int, where: str
 ) -> Membership:
     from distdbg.runtime.store import PrefixStore

@@ -52,11 +52,15 @@ def read_token(path: Path, *, variable: str = "DISTDBG_TOKEN_FILE") -> bytes:
     `variable` is what names the file, for the error.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would not open
     except OSError as error:
         raise ConfigError(f"token file {path} cannot be read: {error.strerror}") from error
     try:
         facts = os.fstat(fd)
+        if not stat.S_ISREG(facts.st_mode):
+            raise ConfigError(
+                f"token file {path} is not a file", hint=f"name a file of your own with {variable}"
+            )
         if facts.st_uid != os.getuid():
             raise ConfigError(
                 f"token file {path} belongs to uid {facts.st_uid}, not to uid {os.getuid()}",

@@ -54,15 +54,15 @@ def time_trials(ranks: int, trials: Sequence[Trial], budget_s: float) -> Times:
     until = time.monotonic() + budget_s
     sys.stdout.flush()
     sys.stderr.flush()
-    told = [os.pipe() for _ in range(ranks)]
+    orders = [os.pipe() for _ in range(ranks)]
     found = [os.pipe() for _ in range(ranks)]
     pids = []
     for rank in range(ranks):
         pid = os.fork()
         if pid == 0:
-            _be_rank(rank, ranks, trials, until, told, found)
+            _be_rank(rank, ranks, trials, until, orders, found)
         pids.append(pid)
-    for reader, writer in told:
+    for reader, writer in orders:
         os.close(reader)
         os.close(writer)
     for _, writer in found:
@@ -114,7 +114,7 @@ def _be_rank(
     ranks: int,
     trials: Sequence[Trial],
     until: float,
-    told: Sequence[tuple[int, int]],
+    orders: Sequence[tuple[int, int]],
     found: Sequence[tuple[int, int]],
 ) -> NoReturn:
     code = 1
@@ -129,7 +129,7 @@ def _be_rank(
         if ranks <= len(cores):  # on one of its own, and not on one beside another's
             os.sched_setaffinity(0, {cores[rank * len(cores) // ranks]})
         names = dict.fromkeys(name for trial in trials for name in trial.variants)
-        variants = _make_groups(rank, ranks, len(cores), list({DEFAULT: None} | names), told)
+        variants = _make_groups(rank, ranks, len(cores), list({DEFAULT: None} | names), orders)
         times = _Rank(rank, ranks, variants).time_all(trials, until)
         with open(found[rank][1], "wb") as file:
             file.write(json.dumps(times).encode())
@@ -145,7 +145,7 @@ class _Variant:
 
 
 def _make_groups(
-    rank: int, ranks: int, cores: int, names: Sequence[str], told: Sequence[tuple[int, int]]
+    rank: int, ranks: int, cores: int, names: Sequence[str], orders: Sequence[tuple[int, int]]
 ) -> dict[str, _Variant]:
     settings = {}
     for name in names:
@@ -159,10 +159,10 @@ def _make_groups(
                 ranks, _SLOT_NBYTES, channel_nbytes_for(ranks), cookies[name], *settings[name]
             )
         places = json.dumps([os.getpid(), [(groups[n].fd, cookies[n]) for n in names]]).encode()
-        for _, writer in told[1:]:
+        for _, writer in orders[1:]:
             os.write(writer, places + b"\n")
     else:
-        with open(told[rank][0], "rb", closefd=False) as file:
+        with open(orders[rank][0], "rb", closefd=False) as file:
             pid, found = json.loads(file.readline())
         for name, (fd, cookie) in zip(names, found, strict=True):
             groups[name] = Group.open(rank, pid, fd, cookie, *settings[name])

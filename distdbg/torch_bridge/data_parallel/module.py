@@ -409,14 +409,14 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             ):
                 broadcast_states(self.process_group, buffers, root)
         except MismatchError as error:
-            told = retell(error, self.reducer.passes + 1, name)
-            if told is error:
+            reported = retell(error, self.reducer.passes + 1, name)
+            if reported is error:
                 raise
             if is_again and is_skipped(error):
                 self._is_armed = False
                 with suppress(CollectiveError):  # the first one tells
                     self.reducer.rejoin(error)
-            raise told from error
+            raise reported from error
 
     def sync_states(self, root: int) -> None:
         """Give all ranks the parameters, and the buffers that are synchronized, of group rank `root`."""

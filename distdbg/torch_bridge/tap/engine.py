@@ -190,8 +190,8 @@ class TapEngine(CheckedEngine):
                 return self._started(call, agreement, agreement.seq)
             except DistError as error:
                 if not is_usable_after(error):
-                    told = self.control.told_mismatch() or error
-                    raise self._break(told) from error.__cause__
+                    reported = self.control.reported_mismatch() or error
+                    raise self._break(reported) from error.__cause__
                 self._tell_early(error)
                 raise
             return self._started(call, None, agreement.seq)
@@ -277,23 +277,23 @@ class TapEngine(CheckedEngine):
         """What an agreement of the short way means for the group that has failed: the error to raise."""
         try:
             self.control.fail(call, error, started_ns)
-        except MismatchError as told:
-            if not is_usable_after(told):
-                self._break(told)
-            self._tell_early(told)
-            return told
-        except UsageError as told:
-            return told
-        except DistError as told:
-            return self._break(self.control.told_mismatch() or told)
+        except MismatchError as reported:
+            if not is_usable_after(reported):
+                self._break(reported)
+            self._tell_early(reported)
+            return reported
+        except UsageError as reported:
+            return reported
+        except DistError as reported:
+            return self._break(self.control.reported_mismatch() or reported)
 
     @property
     def is_unwatched(self) -> bool:
         """Whether a rank watches no longer: then nobody agrees on anything any more, and ops only pass."""
-        return self.told_to_stop != ""
+        return self.asked_to_stop != ""
 
     @property
-    def told_to_stop(self) -> str:
+    def asked_to_stop(self) -> str:
         """Which rank watches no longer, and why; empty: all do."""
         cause = None if self._is_closed else self.control.native.cause()
         if cause is None or not cause[4].startswith(UNWATCHED):

@@ -254,10 +254,10 @@ class TappedGroup:
         return engine.verdict if isinstance(engine, TapEngine) else None
 
     @property
-    def told_to_stop(self) -> str:
-        """See TapEngine.told_to_stop."""
+    def asked_to_stop(self) -> str:
+        """See TapEngine.asked_to_stop."""
         engine = getattr(self.group.engine, "inner", self.group.engine)
-        return engine.told_to_stop if isinstance(engine, TapEngine) else ""
+        return engine.asked_to_stop if isinstance(engine, TapEngine) else ""
 
     def stop_watching(self, why: str) -> None:
         """See TapEngine.stop_watching."""
@@ -299,7 +299,7 @@ class TappedGroups:
         #: Torch's function that takes the Work out of what a c10d op returns.
         self.unbox_work: Any = None
         #: Called where another rank watches no longer, with the reason.
-        self.on_told_to_stop: Callable[[str], None] = self.stop
+        self.on_asked_to_stop: Callable[[str], None] = self.stop
         self._is_off = False
         #: What shows the ops to a profiler; None: none is shown.
         self.ranges: Ranges | None = None
@@ -361,9 +361,9 @@ class TappedGroups:
     def is_off(self) -> bool:
         """Whether this rank watches no longer; does so from here on where another rank does."""
         if not self._is_off:
-            why = next(filter(None, (tapped.told_to_stop for tapped in self.all())), "")
+            why = next(filter(None, (tapped.asked_to_stop for tapped in self.all())), "")
             if why:
-                self.on_told_to_stop(why)
+                self.on_asked_to_stop(why)
         return self._is_off
 
     def stop(self, why: str) -> None:

@@ -88,7 +88,7 @@ class Tap:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         #: Whether torch tells its ops if their function waits for them.
-        self._are_told = hasattr(torch.distributed.AllreduceOptions, "asyncOp")
+        self._are_reported = hasattr(torch.distributed.AllreduceOptions, "asyncOp")
         self._inside = WaitsInside()
         self._waits_for_tensors = False
         skip_folder(os.path.dirname(os.path.abspath(torch.__file__)))
@@ -169,7 +169,7 @@ class Tap:
     def _preparing(self, op: Any, names: list[str], make: Any, key: Any) -> Prepare:
         """Makes a Call of the arguments of an op."""
         has_reduce_op = "reduce_op" in names
-        are_told = self._are_told
+        are_reported = self._are_reported
         redispatch = op._handle.redispatch_boxed
         defaults = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
 
@@ -181,7 +181,7 @@ class Tap:
             if has_reduce_op:
                 op = _stash.op
                 call.op = ReduceOp.SUM if op is None else reduce_op(op)
-            call.is_async = given.get("async_op", False) if are_told else is_async_call()
+            call.is_async = given.get("async_op", False) if are_reported else is_async_call()
             timeout_ms = given.get("timeout", -1)
             if timeout_ms > 0:
                 call.timeout_s = timeout_ms / 1000
@@ -219,7 +219,7 @@ class Tap:
         defaults = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
         assert names[:2] == ["tensors", "process_group"]
         at_async = names.index("async_op") if "async_op" in names else len(names)
-        are_told = self._are_told
+        are_reported = self._are_reported
         at_limit, waits_not = names.index("timeout"), defaults.get("async_op", False)
         know = ShortMethods(torch, groups, key).knower("all_reduce", Kind.ALL_REDUCE, 1)
 
@@ -252,7 +252,7 @@ class Tap:
                 rest = below[raw] = keys.remove(key)
             limit_ms = args[at_limit] if len(args) > at_limit else -1
             is_async = args[at_async] if len(args) > at_async else waits_not
-            if not are_told:
+            if not are_reported:
                 is_async = is_async_call()
             limit_ns = limit_ms * 1_000_000 if limit_ms > 0 else -1
             result = lane.launch(

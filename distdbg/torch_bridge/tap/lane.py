@@ -245,10 +245,10 @@ class FastLane:
         if not isinstance(error, Exception) or isinstance(error, DistError):
             self.recorded.end(op, error)
             return isinstance(error, DistError) and not has_agreed and self.tapped.groups.is_off()
-        told = self._reason(LaneOp(self, known, op, seq), error)
-        self.recorded.end(op, told or failed(self.engine, known.make(), error))
-        if told is not None and not self.tapped.groups.is_off():
-            raise told from error
+        reported = self._reason(LaneOp(self, known, op, seq), error)
+        self.recorded.end(op, reported or failed(self.engine, known.make(), error))
+        if reported is not None and not self.tapped.groups.is_off():
+            raise reported from error
         return False
 
     def _reason(self, op: LaneOp, error: Exception) -> DistError | None:

@@ -18,7 +18,7 @@ from distdbg.errors import DistError
 from distdbg.native import MessageLook, TappedMessages
 from distdbg.ops.call import Kind
 from distdbg.runtime.backends.checked.backend_error import failed
-from distdbg.runtime.backends.checked.messages import HEADER_NBYTES
+from distdbg.runtime.backends.checked.message_header import HEADER_NBYTES
 from distdbg.torch_bridge.tap.callers import is_blocking_recv
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.lane import FastLane, KnownLook, LaneOp
@@ -106,10 +106,10 @@ class LaneMessage(LaneOp):
         if isinstance(error, DistError) or not isinstance(error, Exception):
             lane.recorded.end(self.op, error)
             return
-        told = self.explained(error) if engine.can_explain_start(error) else None
-        lane.recorded.end(self.op, told or failed(lane.engine, self.known.call, error))
-        if told is not None and not lane.tapped.groups.is_off():
-            raise told from error
+        reported = self.explained(error) if engine.can_explain_start(error) else None
+        lane.recorded.end(self.op, reported or failed(lane.engine, self.known.call, error))
+        if reported is not None and not lane.tapped.groups.is_off():
+            raise reported from error
 
     def _ended_by(self, error: DistError) -> bool:
         self.lane.recorded.end(self.op, error)
@@ -130,11 +130,11 @@ class LaneMessage(LaneOp):
         except RuntimeError as error:
             if args or kwargs:
                 raise
-            told = self.trouble or self.explained(error)
-            lane.recorded.end(self.op, told or failed(lane.engine, self.known.call, error))
-            if told is None or lane.tapped.groups.is_off():
+            reported = self.trouble or self.explained(error)
+            lane.recorded.end(self.op, reported or failed(lane.engine, self.known.call, error))
+            if reported is None or lane.tapped.groups.is_off():
                 raise
-            raise told from error
+            raise reported from error
         source = -1 if self.known.call.kind is Kind.SEND else self.known.call.peer
         self.op.leave_to_device(source)
         try:
@@ -277,8 +277,8 @@ def _compare_first(lane: FastLane, known: KnownMessage, message: LaneMessage) ->
     try:
         lane.control.await_header(known.call, note, deadline_ns, True)
     except DistError as error:
-        told = lane.control.told_mismatch() or error
-        raise engine.on_trouble(told) from error.__cause__
+        reported = lane.control.reported_mismatch() or error
+        raise engine.on_trouble(reported) from error.__cause__
     finally:
         lane.recorder.end_wait(place)
     message.note = None

@@ -82,7 +82,7 @@ def group_maker(torch: Any, groups: TappedGroups, key: Any) -> Callable[[Any], A
 
         def tell_model(self, model: Model) -> None:
             self.allreduce.model = model
-            model.is_told = True
+            model.is_reported = True
 
         def getGroupName(self) -> str:
             return str(self._name)

@@ -56,7 +56,7 @@ def bucket_of(group_name: str, numel: int) -> str:
     found = [
         model
         for model in armed
-        if model.group_name == group_name and not model.is_told and model.may_reduce(numel)
+        if model.group_name == group_name and not model.is_reported and model.may_reduce(numel)
     ]
     if len(found) == 1 and not found[0].is_unsure:
         return found[0].next_name(numel)

@@ -72,7 +72,7 @@ class Model:
         self._numel = 0
         self._has_rebuilt = False
         #: Whether its reducer's ops are told as such, so that no other op is one of its buckets.
-        self.is_told = False
+        self.is_reported = False
         #: Whether an op of this pass was a bucket of this model or of another: how far it is, is not known.
         self.is_unsure = False
         #: () while DDP has ordered them anew and not said how.

@@ -137,14 +137,14 @@ def patch_mesh(kind: Any) -> None:
 
 
 def _telling(real: Callable[..., Any]) -> Callable[..., Any]:
-    told: set[str] = set()
+    reported: set[str] = set()
 
     @wraps(real)
     def __init__(mesh: Any, /, *args: Any, **kwargs: Any) -> None:
         real(mesh, *args, **kwargs)
         words = words_of(mesh)
-        if words and words not in told:
-            told.add(words)
+        if words and words not in reported:
+            reported.add(words)
             mark(MESH + words)
 
     return __init__

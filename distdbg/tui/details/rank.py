@@ -31,7 +31,7 @@ class RankPage(SheetPage):
         self._why = ""
         self._medians: dict[str, int] = {}
         self._labels: dict[str, str] = {}
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         """What the facts say of a group, by its label."""
 
     @property
@@ -96,10 +96,10 @@ class RankPage(SheetPage):
             words = f"{one_line(row.host)}" + (f", pid {row.pid}" if row.pid else "")
             yield _fact("host", words, key=HostTarget(row.host) if row.host else None)
         detail = self._detail
-        self._told = {}
+        self._reported = {}
         for name, value in detail.facts if detail is not None else ():
             if name.startswith("group '"):
-                self._told[name[7:-1]] = value  # beside its progress, below
+                self._reported[name[7:-1]] = value  # beside its progress, below
             elif name != "GPU" or row.gpu_nbytes is None:
                 yield _fact(one_line(name), one_line(value))
         if self._why:
@@ -135,10 +135,10 @@ class RankPage(SheetPage):
                 cells.append(Cell(f"  broken: {one_line(group.broken[self.rank])}", Tone.FAULT))
             elif group is not None and self.rank in group.closed:
                 cells.append(Cell("  left", Tone.MUTED))
-            if name in self._told:
-                cells.append(Cell(f"  {one_line(self._told.pop(name))}", Tone.MUTED))
+            if name in self._reported:
+                cells.append(Cell(f"  {one_line(self._reported.pop(name))}", Tone.MUTED))
             yield line(*cells, key=GroupTarget(group.name) if group else None, hang=4)
-        for name, value in self._told.items():
+        for name, value in self._reported.items():
             yield line(f"  {one_line(name):<{wide}}  ", Cell(one_line(value), Tone.MUTED), hang=4)
 
     def _bars(self, what: str, bars: Sequence[Bar]) -> Iterator[SheetLine]:

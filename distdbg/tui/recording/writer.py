@@ -69,7 +69,7 @@ class RecordingFeed:
         self._new_bars: dict[int, dict[int, Bar]] = {}
         self._queue: queue.SimpleQueue[Snapshot | None] = queue.SimpleQueue()
         self._waiting = 0
-        self._told: tuple[Snapshot, Snapshot] | None = None
+        self._reported: tuple[Snapshot, Snapshot] | None = None
         self.trouble = ""
         """Why nothing more is written; ''. For people."""
         self._thread = threading.Thread(target=self._run, name="distdbg recording", daemon=True)
@@ -110,10 +110,10 @@ class RecordingFeed:
         """One that says so where the recording has ended; the same one for the same."""
         if not self.trouble:
             return snapshot
-        if self._told is None or self._told[0] is not snapshot:
+        if self._reported is None or self._reported[0] is not snapshot:
             why = "; ".join(text for text in (snapshot.link_why, self.trouble) if text)
-            self._told = snapshot, replace(snapshot, link_why=why)
-        return self._told[1]
+            self._reported = snapshot, replace(snapshot, link_why=why)
+        return self._reported[1]
 
     def want(self, topics: frozenset[Topic]) -> None:
         self._feed.want(topics if self.trouble else topics | _TOPICS)
@@ -191,8 +191,8 @@ class RecordingFeed:
             at = round(snapshot.at or self._clock(), 6)
             if lines % _FULL_EVERY == 0:
                 self._file.write({"at": at, "full": whole(snapshot)})
-            elif told := changes(before, snapshot):
-                self._file.write({"at": at, "set": told})
+            elif reported := changes(before, snapshot):
+                self._file.write({"at": at, "set": reported})
             lines, before = lines + 1, snapshot
             new = _after(self._feed.log(), last_line)
             if new:
@@ -200,10 +200,10 @@ class RecordingFeed:
                 self._file.write({"at": at, "log": [log_line(row) for row in new]})
             bars, self._new_bars = self._new_bars, {}
             if bars:
-                told_bars = {
+                written_bars = {
                     str(r): [bar_line(bar) for bar in of.values()] for r, of in bars.items()
                 }
-                self._file.write({"at": at, "bars": told_bars})
+                self._file.write({"at": at, "bars": written_bars})
             if self._file.is_full:
                 most = self._file.most_nbytes / 2**20
                 self.trouble = f"recording stopped: the file has its {most:.0f} MiB"

@@ -120,27 +120,27 @@ def _plain(value: Any) -> Any:
 # ------------------------------------------------------------------------------- and back
 
 
-def apply(snapshot: Snapshot, told: Mapping[str, Any], at: float) -> Snapshot:
+def apply(snapshot: Snapshot, reported: Mapping[str, Any], at: float) -> Snapshot:
     """The snapshot with what has changed. ValueError, TypeError or KeyError for what is none."""
     found: Plain = {"at": at}
     for name in _PLAIN:
-        if name in told:
-            value = told[name]
+        if name in reported:
+            value = reported[name]
             if name == "link":
                 value = FeedLink(value)
             elif isinstance(value, list):
                 value = tuple(map(str, value))
             found[name] = value
     for name, kind in _LISTS.items():
-        if name in told:
-            found[name] = tuple(_read(kind, row) for row in told[name])
-    if "verdict" in told:
-        found["verdict"] = read_verdict(told["verdict"])
-    if "ranks" in told:
-        found["ranks"] = _ranks(snapshot.ranks, told["ranks"])
-    if "groups" in told:
+        if name in reported:
+            found[name] = tuple(_read(kind, row) for row in reported[name])
+    if "verdict" in reported:
+        found["verdict"] = read_verdict(reported["verdict"])
+    if "ranks" in reported:
+        found["ranks"] = _ranks(snapshot.ranks, reported["ranks"])
+    if "groups" in reported:
         groups = {group.name: group for group in snapshot.groups}
-        for name, row in told["groups"].items():
+        for name, row in reported["groups"].items():
             if row is None:
                 groups.pop(name, None)
             else:
@@ -149,9 +149,9 @@ def apply(snapshot: Snapshot, told: Mapping[str, Any], at: float) -> Snapshot:
     return replace(snapshot, **found)
 
 
-def _ranks(before: Mapping[int, RankRow], told: Mapping[str, Any]) -> dict[int, RankRow]:
+def _ranks(before: Mapping[int, RankRow], reported: Mapping[str, Any]) -> dict[int, RankRow]:
     rows = dict(before)
-    for key, values in told.items():
+    for key, values in reported.items():
         rank = int(key)
         if values is None:
             rows.pop(rank, None)
@@ -190,8 +190,8 @@ def log_line(row: LogRow) -> list[Any]:
     return [row.at, list(row.ranks), row.stream, row.text]
 
 
-def read_log_line(told: Sequence[Any]) -> LogRow:
-    at, ranks, stream, text = told
+def read_log_line(reported: Sequence[Any]) -> LogRow:
+    at, ranks, stream, text = reported
     return LogRow(
         at=None if at is None else float(at),
         ranks=tuple(map(int, ranks)),
@@ -208,8 +208,8 @@ def bar_line(bar: Bar) -> list[Any]:
     ]  # fmt: skip
 
 
-def read_bar_line(told: Sequence[Any]) -> Bar:
-    number, kind, name, group, seq, issued, started, ended, has_failed = told
+def read_bar_line(reported: Sequence[Any]) -> Bar:
+    number, kind, name, group, seq, issued, started, ended, has_failed = reported
     return Bar(
         number=int(number),
         kind=str(kind),

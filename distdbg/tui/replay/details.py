@@ -10,10 +10,10 @@ from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_site
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.folders import SUFFIX
 from distdbg.record.form_text import show_form
 from distdbg.record.format import Flag, Status
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.render.stacks import own_frames
 from distdbg.render.story import status_text
 from distdbg.render.words import iso_text

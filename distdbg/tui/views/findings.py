@@ -73,13 +73,13 @@ class FindingsView(SheetPage, View):
 
     def _verdict(self, root: tuple[int, Finding] | None) -> Iterator[SheetLine]:
         """The lines for people, and what the root cause has beyond them."""
-        told = [one_line(one) for one in self.snapshot.lines]
+        reported = [one_line(one) for one in self.snapshot.lines]
         finding = root[1] if root is not None else None
         target = target_of(root[1], (root[0],)) if root is not None else None
         what = one_line(finding.what) if finding is not None else ""
-        if what and what not in told[:1]:
-            told.insert(0, what)
-        for at, text in enumerate(told):
+        if what and what not in reported[:1]:
+            reported.insert(0, what)
+        for at, text in enumerate(reported):
             lead = len(text) - len(text.lstrip())
             yield SheetLine(
                 tuple(_marked(text)) if at else (Cell(text, Tone.FAULT),),
@@ -92,7 +92,7 @@ class FindingsView(SheetPage, View):
             return
         facts = [evidence_words(fact) for fact in finding.evidence]
         facts = facts or [edge_words(edge) for edge in finding.edges]
-        said = "\n".join(told)
+        said = "\n".join(reported)
         for one in _about(finding, [f for f in facts if f not in said], target, _MAX_OF_ROOT):
             if "".join(cell.text for cell in one.cells).strip() not in said:
                 yield replace(one, cells=(Cell("  "), *one.cells[1:]), hang=4, block=_VERDICT)

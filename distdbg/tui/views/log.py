@@ -40,7 +40,7 @@ class LogView(TablePage, View):
         self._shown: list[int] = []
         self._seen: LogRow | None = None
         """The last line that was looked at."""
-        self._told: Sequence[LogRow] = ()
+        self._reported: Sequence[LogRow] = ()
         """What the feed has given last."""
         self._why_none = ""
         self._filter: Filter | None = None
@@ -51,7 +51,7 @@ class LogView(TablePage, View):
 
     def _look(self) -> None:
         """Lines come also while nothing else changes."""
-        if self.top.trail[-1:] == [self] and self.feed.log() is not self._told:
+        if self.top.trail[-1:] == [self] and self.feed.log() is not self._reported:
             self.redraw()
 
     @property
@@ -62,7 +62,7 @@ class LogView(TablePage, View):
 
     def draw(self, snapshot: Snapshot, now: float) -> None:
         follows = self.is_following
-        lines = self._told = self.feed.log()
+        lines = self._reported = self.feed.log()
         # A line of no rank is the feed's own: why there are none.
         self._why_none = one_line(lines[0].text) if len(lines) == 1 and not lines[0].ranks else ""
         self._read(() if self._why_none else lines)

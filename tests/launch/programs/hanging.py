@@ -37,7 +37,7 @@ def cycle() -> None:
     dist.barrier()
 
 
-def circle() -> None:
+def ring() -> None:
     """All wait for their neighbours."""
     blocked()
     dist.recv(x, src=(rank + 1) % dist.get_world_size())
@@ -172,7 +172,7 @@ def leave() -> None:
 
 
 KINDS: dict[str, Callable[[], None]] = {
-    "cycle": cycle, "circle": circle, "knot": knot, "three": three, "against": against, "works": works,
+    "cycle": cycle, "ring": ring, "knot": knot, "three": three, "against": against, "works": works,
     "some": some,
     "way_out": way_out, "checkpoint": checkpoint, "stop": stop, "die": die, "far": far, "mismatch": mismatch,
     "leave": leave,

@@ -21,7 +21,7 @@ def say(signum: int, frame: object) -> None:
 
 
 def note(signum: int, frame: object) -> None:
-    with open(os.path.join(os.environ["READY"], "told"), "w"):
+    with open(os.path.join(os.environ["READY"], "reported"), "w"):
         pass
 
 
@@ -33,7 +33,7 @@ def main() -> None:
             signal.signal(signum, signal.SIG_IGN)
         elif "loud" in wishes:
             signal.signal(signum, say)
-        elif "told" in wishes:
+        elif "reported" in wishes:
             signal.signal(signum, note)
     if "family" in wishes:
         sleep = ["sleep", "600"]

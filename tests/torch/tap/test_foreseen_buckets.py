@@ -149,12 +149,12 @@ def fails_behind_a_difference() -> str:
     tapped = job.tapped()[0]
     failed: list[Any] = []
     lane.MOMENT_NS = 0  # both start before all have agreed
-    fail, tapped.fail = tapped.fail, lambda *told: failed.append(told)
+    fail, tapped.fail = tapped.fail, lambda *reported: failed.append(reported)
     works = [dist.all_reduce(torch.ones(4), async_op=True) for _ in range(2)]
     store.set("both have started", "")
     while len(failed) < len(works):
         time.sleep(0.001)  # torch's threads tell it
-    failed.sort(key=lambda told: told[0].call.checked.agreement.seq, reverse=True)
+    failed.sort(key=lambda reported: reported[0].call.checked.agreement.seq, reverse=True)
     for op, error in failed:
         while not op.call.checked.agreement.done():
             time.sleep(0.001)  # the last one ends when it is seen that rank 1 has left

@@ -39,28 +39,30 @@ def test_ranges_are_made_where_they_are_wanted_and_torch_can(
 def ranges_of_a_step() -> list[str]:
     from torch.nn.parallel import DistributedDataParallel
 
-    told: list[str] = []
-    recording_stand_in = SimpleNamespace(range_push=told.append, range_pop=lambda: told.append(""))
+    reported: list[str] = []
+    recording_stand_in = SimpleNamespace(
+        range_push=reported.append, range_pop=lambda: reported.append("")
+    )
     torch.version.cuda, torch.cuda.nvtx = "12.8", recording_stand_in
     dist = begin()
     torch.version.cuda = None
     rank = dist.get_rank()
     model = DistributedDataParallel(torch.nn.Linear(2, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    told.clear()
+    reported.clear()
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
     dist.all_reduce(torch.ones(2))
     dist.all_to_all_single(torch.ones(2), torch.ones(2))
     (dist.recv if rank else dist.send)(torch.ones(2), 1 - rank)
-    found = list(told)
+    found = list(reported)
     dist.destroy_process_group()
     return found
 
 
 def test_ops_and_spans_of_a_step_are_ranges(watched: Callable[..., list[Any]]) -> None:
-    told = watched(ranges_of_a_step, "info", {"DISTDBG_NVTX": "1"})
-    for rank, words in enumerate(told):
+    reported = watched(ranges_of_a_step, "info", {"DISTDBG_NVTX": "1"})
+    for rank, words in enumerate(reported):
         assert words == [
             "forward", "", "backward", "DDP bucket 0: weight to bias on group 'world'", "", "",
             "optimizer", "", "all_reduce on group 'world'", "", "all_to_all_single on group 'world'", "",

@@ -111,8 +111,8 @@ def ops_that_hang() -> list[list[Any]]:
 def test_an_op_is_in_flight_until_its_device_has_done_it(
     watched: Callable[..., list[Any]], driver: dict[str, str], level: str
 ) -> None:
-    for rank, told in enumerate(watched(ops_that_hang, level, more_env=driver)):
-        assert told == [
+    for rank, reported in enumerate(watched(ops_that_hang, level, more_env=driver)):
+        assert reported == [
             ["all_reduce", False, False, True],
             ["all_reduce", False, False, True],
             ["all_gather", False, False, True],
@@ -130,26 +130,26 @@ def other_ops() -> list[str]:
     dist.all_reduce(x)
     driver.set_holds(1)
     differing = partial(dist.broadcast, x, 0) if dist.get_rank() else partial(dist.all_reduce, x)
-    told = ""
+    reported = ""
     deadline = time.monotonic() + 20
-    while not told and time.monotonic() < deadline:
+    while not reported and time.monotonic() < deadline:
         try:
             differing()
         except RuntimeError as error:
-            told = type(error).__name__
+            reported = type(error).__name__
         differing = partial(dist.all_reduce, x)
     driver.set_holds(0)
     while driver.pass_next(1.0):
         pass
     done, broken = ops_of(own_record())[:2]
-    return [told, done.status_label, broken.status_label]
+    return [reported, done.status_label, broken.status_label]
 
 
 def test_a_group_that_breaks_ends_what_its_device_has_not_done(
     watched: Callable[..., list[Any]], driver: dict[str, str]
 ) -> None:
-    for told in watched(other_ops, "info", more_env=driver):
-        assert told == ["MismatchError", "ok", "mismatch"]
+    for reported in watched(other_ops, "info", more_env=driver):
+        assert reported == ["MismatchError", "ok", "mismatch"]
 
 
 def ops_of_gloo() -> int:
@@ -188,14 +188,14 @@ def a_late_sender() -> list[str]:
     else:
         store.wait(["waited"])
         dist.isend(torch.ones(5), 1).wait()
-    told: list[str] = []
+    reported: list[str] = []
     deadline = time.monotonic() + 20
-    while not told and time.monotonic() < deadline:
+    while not reported and time.monotonic() < deadline:
         try:
             dist.all_reduce(torch.ones(1))
         except RuntimeError as error:
-            told = [type(error).__name__, str(error).splitlines()[0]]
-    return told
+            reported = [type(error).__name__, str(error).splitlines()[0]]
+    return reported
 
 
 def test_who_sends_after_the_receiver_has_gone_on_is_compared_all_the_same(
@@ -211,9 +211,9 @@ def more_late_senders_than_are_kept() -> list[str]:
     from distdbg.torch_bridge.tap import lane
 
     lane._MOST_OWED = 1  # type: ignore[misc]  # a constant
-    told: list[str] = []
+    reported: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]  # of this one
+    handler.emit = lambda record: reported.append(record.getMessage())  # type: ignore[method-assign]  # of this one
     logging.getLogger("distdbg.torch").addHandler(handler)
     store = dist.distributed_c10d._get_default_store()
     if dist.get_rank():
@@ -225,15 +225,15 @@ def more_late_senders_than_are_kept() -> list[str]:
         for _ in range(3):
             dist.isend(torch.ones(4), 1).wait()
     dist.all_reduce(torch.ones(1))
-    return told
+    return reported
 
 
 def test_messages_that_are_not_compared_are_told_once(
     watched: Callable[..., list[Any]], driver: dict[str, str]
 ) -> None:
-    nothing, told = watched(more_late_senders_than_are_kept, "info", more_env=driver)
+    nothing, reported = watched(more_late_senders_than_are_kept, "info", more_env=driver)
     assert nothing == []
-    assert [words for words in told if "late" in words] == [
+    assert [words for words in reported if "late" in words] == [
         "[rank 1] group 'world': 1 received messages have senders that are late; what comes beyond them is "
         "not compared with what its sender sent"
     ]
@@ -257,8 +257,8 @@ def messages_in_a_block() -> list[list[Any]]:
 def test_messages_in_a_block_say_that_they_end_when_they_are_queued(
     watched: Callable[..., list[Any]], driver: dict[str, str]
 ) -> None:
-    for told in watched(messages_in_a_block, "info", more_env=driver):
-        assert told == [[True, True, False]] * 2
+    for reported in watched(messages_in_a_block, "info", more_env=driver):
+        assert reported == [[True, True, False]] * 2
 
 
 def aborted() -> list[str]:
@@ -299,5 +299,5 @@ def without_a_stream_of_ours() -> list[list[Any]]:
 def test_where_torch_has_no_such_stream_its_callback_tells_the_end(
     watched: Callable[..., list[Any]], driver: dict[str, str]
 ) -> None:
-    for told in watched(without_a_stream_of_ours, "info", more_env=driver):
-        assert told == [[True, False]] * 2
+    for reported in watched(without_a_stream_of_ours, "info", more_env=driver):
+        assert reported == [[True, False]] * 2

@@ -108,7 +108,7 @@ def sends_after_a_difference(is_long: bool) -> str:
     def send(group: Any, tensors: Any, peer: int, tag: int) -> Any:
         if tensors[0].dtype is not torch.float64:
             return real(group, tensors, peer, tag)
-        await_true(lane.control.told_mismatch)
+        await_true(lane.control.reported_mismatch)
         while True:  # until torch notices that the other rank has closed its connections
             works.append(real(group, tensors, peer, tag))
 
@@ -164,8 +164,8 @@ def test_a_send_is_refused_because_the_receiver_is_dead(
     watched: Callable[..., list[Any]], level: str, is_long: bool
 ) -> None:
     expect_exit = {1: -signal.SIGKILL}
-    told = watched(sends_to_the_dead, level, expect_exit=expect_exit, is_long=is_long)[0]
-    assert "rank 1" in told.splitlines()[0]
+    reported = watched(sends_to_the_dead, level, expect_exit=expect_exit, is_long=is_long)[0]
+    assert "rank 1" in reported.splitlines()[0]
 
 
 def differs(way: str) -> str:
@@ -176,7 +176,7 @@ def differs(way: str) -> str:
     if rank == 0:
 
         def refuse() -> Exception:
-            await_true(refusals.engine.control.told_mismatch)
+            await_true(refusals.engine.control.reported_mismatch)
             return aborted()
 
         refusals.refuse = refuse
@@ -255,7 +255,7 @@ def watches_no_longer(way: str) -> str:
 
     def refuse() -> Exception:
         store.set("issued", "")
-        await_true(lambda: refusals.tapped.told_to_stop)
+        await_true(lambda: refusals.tapped.asked_to_stop)
         return aborted()
 
     refusals.refuse = refuse

@@ -401,13 +401,13 @@ def waits_as_long_as_its_options_say() -> float:
     for _ in range(2):
         dist.all_reduce(x)  # nobody has set a limit so far
     if dist.get_rank():
-        store.wait(["told"])
+        store.wait(["reported"])
         return 0.0
     options = dist.AllreduceOptions()
     options.timeout, options.asyncOp = timedelta(seconds=0.5), False
     with pytest.raises(OpTimeout) as info:
         group.allreduce([x], options)
-    store.set("told", "")
+    store.set("reported", "")
     return info.value.waited_s
 
 

@@ -309,9 +309,9 @@ def test_steps_that_go_past_ddp_are_a_note_unless_the_program_reduces(
     session = watched(goes_past_ddp, reduces=reduces)
     for rank in range(2):
         assert [step for _, step in marks_of(session, rank, NOT_REDUCED)] == [3.0, 4.0]
-    told = [one.what for one in diagnose(session).findings]
+    reported = [one.what for one in diagnose(session).findings]
     expected = "ranks 0-1 made 2 steps, from step 3 on, whose gradients DDP did not reduce"
-    assert told == ([] if reduces else [expected])
+    assert reported == ([] if reduces else [expected])
 
 
 def differs_in_a_pass() -> list[object]:

@@ -52,13 +52,13 @@ def other_ops() -> str:
 def test_a_wait_that_torch_alone_can_end_ends_with_both_lines(
     watched: Callable[..., list[Any]], level: str
 ) -> None:
-    for told in watched(other_ops, level):
-        assert told.startswith("MismatchError: ")
-        assert "all_reduce float32[4] on rank 0, broadcast float32[4] on rank 1" in told
+    for reported in watched(other_ops, level):
+        assert reported.startswith("MismatchError: ")
+        assert "all_reduce float32[4] on rank 0, broadcast float32[4] on rank 1" in reported
         for rank, op in ((0, "all_reduce"), (1, "broadcast")):
             assert re.search(
-                rf"rank {rank} called {op}\S* .*at test_waits_as_nccls.py:\d+", told
-            ), told
+                rf"rank {rank} called {op}\S* .*at test_waits_as_nccls.py:\d+", reported
+            ), reported
 
 
 def dies() -> str:
@@ -71,6 +71,6 @@ def dies() -> str:
 
 @pytest.mark.parametrize("level", ["info", "detail"])
 def test_a_peer_that_was_killed_is_named(watched: Callable[..., list[Any]], level: str) -> None:
-    told = watched(dies, level, expect_exit={1: -signal.SIGKILL})[0]
-    assert told.startswith("PeerLost: ")
-    assert "rank 1" in told.splitlines()[0]
+    reported = watched(dies, level, expect_exit={1: -signal.SIGKILL})[0]
+    assert reported.startswith("PeerLost: ")
+    assert "rank 1" in reported.splitlines()[0]

@@ -166,7 +166,7 @@ def test_a_rank_that_skips_a_batch_ends_the_wait_in_ddp(
     watched: Callable[..., list[Any]], tmp_path: Path
 ) -> None:
     _, text = watched(uneven_batches)
-    assert "rank 0 left (destroyed the group)" in text
+    assert "rank 0 left (destroyed the group at test_watched_jobs.py:" in text
     report = subprocess.run(
         [sys.executable, "-m", "distdbg", "analyze", os.fspath(tmp_path / "run")],
         capture_output=True,
@@ -180,12 +180,12 @@ def calls_of_no_member() -> list[str]:
     dist = begin()
     alone = dist.new_group([0])
     x = torch.ones(2)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as reported:
         warnings.simplefilter("always")
         dist.all_reduce(x, group=alone)
     dist.destroy_process_group()
-    assert [one.filename for one in told] == [__file__] * len(told), told
-    return [str(one.message) for one in told]
+    assert [one.filename for one in reported] == [__file__] * len(reported), reported
+    return [str(one.message) for one in reported]
 
 
 def test_a_call_on_a_group_of_others_is_in_the_record(
@@ -193,9 +193,9 @@ def test_a_call_on_a_group_of_others_is_in_the_record(
 ) -> None:
     text = "Running all_reduce on global rank 1 which does not belong to the given group."
     assert watched(calls_of_no_member) == [[], [text]]
-    told = [names_of_marks(path) for path in sorted((tmp_path / "run").glob("*.ddr"))]
-    assert told[0] == []
-    [name] = told[1]
+    reported = [names_of_marks(path) for path in sorted((tmp_path / "run").glob("*.ddr"))]
+    assert reported[0] == []
+    [name] = reported[1]
     function, _, site = name.removeprefix(NOT_A_MEMBER).partition(" at ")
     assert function == "all_reduce"
     assert short_site(site).startswith("test_watched_jobs.py:")

@@ -100,7 +100,7 @@ def test_a_process_that_is_gone_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("does", "told"),
+    ("does", "reported"),
     [
         ("yes", UNREAD),
         ("cat", "waits for input from a pipe"),
@@ -108,7 +108,7 @@ def test_a_process_that_is_gone_has_none() -> None:
         ("kill -STOP $$", "is stopped"),
     ],
 )
-def test_a_child_that_lives_is_told_with_what_keeps_it(does: str, told: str) -> None:
+def test_a_child_that_lives_is_told_with_what_keeps_it(does: str, reported: str) -> None:
     code = (
         "import subprocess, sys\n"
         "subprocess.Popen(['sh', '-c', sys.argv[1]], stdin=-1, stdout=-1, stderr=-3).wait()"
@@ -116,10 +116,10 @@ def test_a_child_that_lives_is_told_with_what_keeps_it(does: str, told: str) -> 
     with subprocess.Popen([sys.executable, "-c", code, does]) as rank:
         try:
             deadline = time.monotonic() + 30
-            while told not in (found := awaited_child(rank.pid)):
+            while reported not in (found := awaited_child(rank.pid)):
                 assert time.monotonic() < deadline, found
                 time.sleep(0.01)  # until the child has come there
-            assert f"), which {told}" in found
+            assert f"), which {reported}" in found
         finally:
             for pid in _children(rank.pid):
                 os.kill(pid, signal.SIGKILL)

@@ -189,7 +189,7 @@ def test_a_rank_that_is_killed_at_its_prompt_is_told_so_live(rank: Rank, roster:
         cause="signal",
         signal=9,
     )
-    assert roster.on_told(end) is watched(roster)
+    assert roster.on_reported_end(end) is watched(roster)
     row = roster.row(0, now_ns + 6)
     assert row.state is RankState.DEAD
     assert row.why == "was killed by SIGKILL at the prompt of its debugger"

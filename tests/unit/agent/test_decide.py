@@ -67,8 +67,8 @@ PROVEN = (
 
 
 def of_other_host(request: int, made_ns: int = 90, **more: Any) -> events.AccountReceived:
-    told = account("b", row(1, 0, **more), row(2, None, "running"))
-    return events.AccountReceived(told=HostAccountState(1, request, made_ns, told, 0))
+    reported = account("b", row(1, 0, **more), row(2, None, "running"))
+    return events.AccountReceived(reported=HostAccountState(1, request, made_ns, reported, 0))
 
 
 def test_what_is_proven_ends_the_job_after_its_stacks_are_taken() -> None:

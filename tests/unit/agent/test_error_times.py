@@ -48,7 +48,7 @@ class Host:
         watched.pulse = watched.record.pulse()  # of a process that is gone it is read once
         self.findings.look(self.roster)
         found = self.dates.put(self.findings.since(0), self.roster.watched_ranks)
-        return [(told["what"], told.get("at_ns")) for told in found]
+        return [(reported["what"], reported.get("at_ns")) for reported in found]
 
     def last_good(self) -> dict[int, int]:
         return last_good(self.findings.since(0), self.roster.watched_ranks)

@@ -237,6 +237,31 @@ def test_a_gateway_that_hangs_keeps_no_file_from_being_written(
     assert [path.suffix for path in folder.iterdir()] == [".prom"]
 
 
+def test_the_file_counts_exports_that_fail_at_the_end_after_it_was_written(
+    agent: HostAgent, tmp_path: Path
+) -> None:
+    folder = tmp_path / "textfiles"
+    folder.mkdir()
+
+    class Failing(Kept):
+        def close(self, deadline_ns: int) -> None:
+            agent.metering.counts.fail("traces")
+
+    exporting = AgentOutlets(
+        agent,
+        ExportOptions(folder=folder),
+        makers=[lambda agent, exports: PushOutlet(agent, exports), lambda *_: Failing()],
+    )
+    exporting.close()
+    (file,) = folder.iterdir()
+    [line] = [
+        line
+        for line in file.read_text().splitlines()
+        if line.startswith("distdbg_agent_export_failures_total{") and 'signal="traces"' in line
+    ]
+    assert line.endswith("} 1")
+
+
 def test_files_and_drafts_of_jobs_that_are_long_over_are_removed(tmp_path: Path) -> None:
     names = ["distdbg_a@n.prom", "distdbg_a@n.prom.77.tmp", "distdbg_b@n.prom", "other.prom"]
     for name in names:

@@ -57,6 +57,22 @@ def test_a_diagnosis_that_fails_is_dropped_and_the_ranks_are_watched_all_the_sam
     assert caplog.text.count("the job is no longer diagnosed") == 1
 
 
+def test_a_diagnosis_that_fails_at_the_end_leaves_no_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: int) -> None:
+        raise RuntimeError("no such rank")
+
+    agent = HostAgent(tmp_path, "run-a", "n01")
+    path = tmp_path / "agent.sock"
+    agent.server.listen_unix(path)
+    assert path.exists()
+    monkeypatch.setattr(agent.watch, "finish", fail)
+    agent.close()
+    assert not path.exists()
+    assert caplog.text.count("the job is not diagnosed at its end") == 1
+
+
 def test_what_fails_at_its_end_takes_nothing_else_with_it(agent: HostAgent) -> None:
     came: list[int] = []
 

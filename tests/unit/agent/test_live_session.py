@@ -70,7 +70,7 @@ def test_a_deadlock_across_hosts_is_found_in_what_they_tell() -> None:
 
 
 def test_what_ranks_of_another_host_have_found_is_told_of_them_alone() -> None:
-    told = {
+    reported = {
         "type": "LeakedWork",
         "what": "the Work of all_reduce on group 'world' was dropped, and nobody waited for it",
         "at_ns": 4000,
@@ -78,14 +78,16 @@ def test_what_ranks_of_another_host_have_found_is_told_of_them_alone() -> None:
         "details": [f"rank 2 started it at {'x' * 400}.py:9 (step)"] * 9,
         "control": {"not": "carried"},
     }
-    [leaked] = latent_of([{**told, "rank": 2}, {**told, "rank": 2, "type": "MismatchError"}])
+    [leaked] = latent_of(
+        [{**reported, "rank": 2}, {**reported, "rank": 2, "type": "MismatchError"}]
+    )
     assert "control" not in leaked
     assert len(json.dumps(leaked)) < 2000
     far = account("b", row(2, None, "running"))
     far["found"] = [
         leaked,
-        {**told, "rank": 0, "at_ns": "x"},
-        {**told, "rank": 2, "at_ns": 1 << 80},
+        {**reported, "rank": 0, "at_ns": "x"},
+        {**reported, "rank": 2, "at_ns": 1 << 80},
         7,
     ]
     heard = [
@@ -145,7 +147,7 @@ def test_an_account_that_cannot_be_read_is_left_out_and_named() -> None:
         assert lack.startswith("the account of host b cannot be read")
 
 
-def told(kind: str, at_ns: int | None) -> dict[str, Any]:
+def reported(kind: str, at_ns: int | None) -> dict[str, Any]:
     facts = {
         "rank": 0,
         "type": kind,
@@ -164,7 +166,9 @@ def told(kind: str, at_ns: int | None) -> dict[str, Any]:
 def test_an_error_after_which_ops_went_well_is_not_what_ranks_wait_in(kind: str) -> None:
     rows = [row(0, 1), row(1, None, "running"), row(2, None, "running")]
     heard = [ReceivedAccount(account("a", *rows), 90_000)]
-    facts = LiveFacts(now_ns=91_000, wall_ns=91_000, found=[told(kind, 500)], last_good={0: 800})
+    facts = LiveFacts(
+        now_ns=91_000, wall_ns=91_000, found=[reported(kind, 500)], last_good={0: 800}
+    )
     judged = judge_accounts(heard, facts)
     assert judged.case is not None
     assert (judged.case.finding.kind, judged.case.finding.ranks) == (FindingKind.STALL, (1,))
@@ -181,7 +185,7 @@ def test_an_error_after_which_no_op_is_known_to_have_gone_well_may_be_the_cause(
     rows = [row(0, 1), row(1, None, "running"), row(2, None, "running")]
     heard = [ReceivedAccount(account("a", *rows), 90_000)]
     good = {} if good_ns is None else {0: good_ns}
-    facts = LiveFacts(now_ns=91_000, wall_ns=91_000, found=[told(kind, at_ns)], last_good=good)
+    facts = LiveFacts(now_ns=91_000, wall_ns=91_000, found=[reported(kind, at_ns)], last_good=good)
     judged = judge_accounts(heard, facts)
     assert judged.case is not None
     assert judged.case.finding.severity is Severity.ERROR
@@ -191,7 +195,7 @@ def test_an_error_after_which_no_op_is_known_to_have_gone_well_may_be_the_cause(
 def test_a_suspicion_of_long_ago_is_not_what_ranks_wait_in() -> None:
     rows = [row(0, 1), row(1, None, "running"), row(2, None, "running")]
     heard = [ReceivedAccount(account("a", *rows), 90_000)]
-    facts = LiveFacts(now_ns=91_000, wall_ns=91_000, found=[told("Suspicion", 500)])
+    facts = LiveFacts(now_ns=91_000, wall_ns=91_000, found=[reported("Suspicion", 500)])
     judged = judge_accounts(heard, facts)
     assert [finding.kind for finding in judged.verdict.findings] == [
         FindingKind.STALL,
@@ -234,3 +238,9 @@ def test_ops_are_matched_once_for_a_verdict(monkeypatch: pytest.MonkeyPatch) -> 
     judged = judge_accounts(heard, LiveFacts(now_ns=91_000, wall_ns=91_000))
     assert (judged.blocked, sorted(judged.waits)) == ({0, 1}, [0, 1])
     assert sorted(calls) == ["find_waits", "match"]
+
+
+def test_an_account_without_the_line_that_destroyed_a_group_is_read() -> None:
+    one = ReceivedAccount(account("a", row(0, 1, progress=[[0, 3, 3, 4000, None]])), 90_000)
+    far = make_session([one], LiveFacts(now_ns=91_000)).ranks[0].progress[0]
+    assert (far.closed_ns, far.broken, far.closed_at) == (4000, None, "")

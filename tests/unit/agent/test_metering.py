@@ -100,15 +100,17 @@ def test_what_are_no_numbers_is_refused(words: object) -> None:
         read_histograms(words)
 
 
-def test_an_agent_says_where_all_hosts_of_its_job_serve() -> None:
+@pytest.mark.parametrize(("said", "scheme"), [("https", "https"), ("http", "http"), (7, "http")])
+def test_an_agent_says_where_all_hosts_of_its_job_serve_and_how(said: Any, scheme: str) -> None:
+    hosts = {"b": "10.0.0.2:9400"}
     about = {
         "run": "r",
         "host": "a",
-        "metrics": {"address": "10.0.0.1:9400", "hosts": {"b": "10.0.0.2:9400"}},
+        "metrics": {"address": "10.0.0.1:9400", "scheme": said, "hosts": hosts},
     }
     assert set(read_targets(about)) == {
-        MetricsTarget("10.0.0.1:9400", "r", "a"),
-        MetricsTarget("10.0.0.2:9400", "r", "b"),
+        MetricsTarget("10.0.0.1:9400", "r", "a", scheme),
+        MetricsTarget("10.0.0.2:9400", "r", "b", scheme),
     }
 
 

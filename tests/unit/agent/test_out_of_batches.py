@@ -12,7 +12,7 @@ import pytest
 import distdbg as dist
 from distdbg.agent.judging.judge import judge_accounts, tell_out_of_batches
 from distdbg.agent.judging.live_session import LiveFacts, ReceivedAccount
-from distdbg.record.batches import HINT
+from distdbg.record.batches import hint_for
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Flag
 from distdbg.runtime.process.world import current
@@ -56,18 +56,18 @@ def account_of(group: str) -> dict[str, Any]:
     return copy
 
 
-@pytest.mark.parametrize(("counts", "is_told"), [((4, 3), True), ((3, 3), False)])
-def test_a_deadlock_says_who_ran_out_of_batches(counts: tuple[int, int], is_told: bool) -> None:
+@pytest.mark.parametrize(("counts", "is_reported"), [((4, 3), True), ((3, 3), False)])
+def test_a_deadlock_says_who_ran_out_of_batches(counts: tuple[int, int], is_reported: bool) -> None:
     folder, group = train(counts)
     facts = LiveFacts(now_ns=91_000, wall_ns=1_000_000)
     judged = judge_accounts([ReceivedAccount(account_of(group), 90_000)], facts)
-    told = tell_out_of_batches(judged, folder)
+    reported = tell_out_of_batches(judged, folder)
     words = "rank 1 ran out of batches at step 4; rank 0 went on"
-    assert (told is not judged) == is_told
-    assert (f"  {words}" in told.lines) == is_told
-    assert (words in json.dumps(told.plain)) == is_told
-    assert told.lines[0] == judged.lines[0]
-    assert told.verdict.root is not None
+    assert (reported is not judged) == is_reported
+    assert (f"  {words}" in reported.lines) == is_reported
+    assert (words in json.dumps(reported.plain)) == is_reported
+    assert reported.lines[0] == judged.lines[0]
+    assert reported.verdict.root is not None
     assert judged.verdict.root is not None
-    assert told.verdict.root.ranks == judged.verdict.root.ranks == (0, 1)
-    assert (told.verdict.root.advice == HINT) == is_told
+    assert reported.verdict.root.ranks == judged.verdict.root.ranks == (0, 1)
+    assert (reported.verdict.root.advice == hint_for("cpu")) == is_reported

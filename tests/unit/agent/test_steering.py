@@ -111,8 +111,8 @@ def test_an_agent_that_leaves_gives_back_what_it_holds_for_other_hosts(
 
 
 def test_only_ranks_are_told_to_continue(steering: Steering) -> None:
-    told: list[list[int]] = []
-    steering.on_continue = told.append
+    reported: list[list[int]] = []
+    steering.on_continue = reported.append
     steering.order("continue", {"ranks": [1, "2", None, 3]})
     steering.order("continue", {"ranks": "all"})
-    assert told == [[1, 3], []]
+    assert reported == [[1, 3], []]

@@ -241,6 +241,14 @@ def test_files_of_one_name_show_with_their_folders() -> None:
     assert "called all_reduce at b/train.py:8 (f)" in text
 
 
+def test_two_dtypes_with_two_reduce_ops_are_two_calls_and_no_matter_of_the_dtype() -> None:
+    calls = [words(op="SUM", shape=[1]), words(op="MAX", dtype="int64", shape=[1])]
+    assert explain(*calls).hint == (
+        "these are two different calls: see which call one side made, or left out, before this one"
+    )
+    assert "get their dtype" in str(explain(words(), words(dtype="int64")).hint)
+
+
 def test_splits_that_do_not_fit_are_told_pair_by_pair() -> None:
     facts = {"kind": "all_to_all", "dtype": "float32"}
     calls = [

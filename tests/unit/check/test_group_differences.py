@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distdbg.check.group_differences import explain_circle, explain_groups
+from distdbg.check.group_differences import explain_cycle, explain_groups
 
 
 def words(rank: int, ranks: list[int], line: int = 8) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def test_orders_of_ranks_are_told_apart() -> None:
     assert error.ranks == [0, 1]
 
 
-def test_a_circle_names_what_each_makes() -> None:
-    error = explain_circle([words(1, [0, 1]), words(0, [0, 2])])
+def test_a_cycle_names_what_each_makes() -> None:
+    error = explain_cycle([words(1, [0, 1]), words(0, [0, 2])])
     assert "ranks 0-1 are deadlocked, each in another group" in error.what
     assert "rank 0 makes group 0,2, rank 1 makes group 0-1" in error.what

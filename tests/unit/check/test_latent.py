@@ -19,7 +19,7 @@ from distdbg.runtime.latent_errors.unwaited import is_only_read
 WORLD = 2
 
 
-def told(program: Callable[[], Any], size: int = WORLD) -> list[str]:
+def reported(program: Callable[[], Any], size: int = WORLD) -> list[str]:
     """The warnings of all ranks, in any order."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -37,7 +37,7 @@ def test_work_that_is_dropped_is_told_once_per_line() -> None:
         for _ in range(4):
             dist.all_reduce(np.ones(1), async_op=True)
 
-    texts = told(program)
+    texts = reported(program)
 
     assert [len(of_rank(rank, texts)) for rank in range(WORLD)] == [1, 1]
     first = of_rank(0, texts)[0]
@@ -53,7 +53,7 @@ def test_work_that_is_kept_to_the_end_is_told_at_the_end() -> None:
     def program() -> None:
         kept.append(dist.barrier(async_op=True))
 
-    texts = told(program)
+    texts = reported(program)
 
     assert len(texts) == WORLD
     assert all("nobody waited for barrier on group 'world'" in text for text in texts)
@@ -74,7 +74,7 @@ def test_work_that_is_kept_to_the_end_is_told_at_the_end() -> None:
     ids=["wait", "synchronize", "stream", "future", "then", "result", "completed", "success"],
 )
 def test_what_counts_as_waiting(wait: Callable[[Any], Any]) -> None:
-    assert told(lambda: wait(dist.all_reduce(np.ones(1), async_op=True))) == []
+    assert reported(lambda: wait(dist.all_reduce(np.ones(1), async_op=True))) == []
 
 
 def test_a_later_barrier_does_not_count_as_waiting() -> None:
@@ -83,7 +83,7 @@ def test_a_later_barrier_does_not_count_as_waiting() -> None:
         dist.barrier()
         del work
 
-    assert len(told(program)) == WORLD
+    assert len(reported(program)) == WORLD
 
 
 def test_coalesced_ops_are_one_handle() -> None:
@@ -93,8 +93,8 @@ def test_coalesced_ops_are_one_handle() -> None:
         if waits:
             work.wait()
 
-    assert told(lambda: program(True)) == []
-    assert len(told(lambda: program(False))) == WORLD
+    assert reported(lambda: program(True)) == []
+    assert len(reported(lambda: program(False))) == WORLD
 
 
 def test_a_rank_that_fails_is_not_told_what_it_left_behind() -> None:
@@ -127,7 +127,7 @@ def test_what_a_loop_drops_whose_wait_raises_is_no_leak() -> None:
             exchange(2 + dist.get_rank())
         dist.barrier()
 
-    assert told(program) == []
+    assert reported(program) == []
 
 
 def test_what_is_dropped_after_such_an_error_is_told() -> None:
@@ -137,7 +137,7 @@ def test_what_is_dropped_after_such_an_error_is_told() -> None:
         dist.all_reduce(np.ones(1), async_op=True)
         dist.barrier()
 
-    texts = told(program)
+    texts = reported(program)
     assert len(texts) == WORLD
     assert [text for text in texts if "all_reduce on group" not in text] == []
 
@@ -148,7 +148,7 @@ def test_nothing_is_told_below_detail() -> None:
         dist.all_reduce(np.ones(1), async_op=True)
         dist.barrier()
 
-    assert told(program) == []
+    assert reported(program) == []
 
 
 def make_groups(count: int, keeps: bool, destroys: bool = False) -> None:
@@ -163,7 +163,7 @@ def make_groups(count: int, keeps: bool, destroys: bool = False) -> None:
 
 
 def test_a_group_that_is_made_in_a_loop_and_lost_is_told() -> None:
-    texts = told(lambda: make_groups(4, keeps=False))
+    texts = reported(lambda: make_groups(4, keeps=False))
 
     assert len(texts) == WORLD
     assert "groups of the same ranks are made by one line, and never destroyed" in texts[0]
@@ -172,7 +172,7 @@ def test_a_group_that_is_made_in_a_loop_and_lost_is_told() -> None:
 
 @pytest.mark.parametrize("how", [{"keeps": True}, {"keeps": False, "destroys": True}])
 def test_groups_that_are_kept_or_destroyed_are_not_told(how: dict[str, bool]) -> None:
-    assert told(lambda: make_groups(6, **how)) == []
+    assert reported(lambda: make_groups(6, **how)) == []
 
 
 def test_groups_of_other_ranks_are_not_told() -> None:
@@ -180,7 +180,7 @@ def test_groups_of_other_ranks_are_not_told() -> None:
         for rank in range(3):
             dist.new_group([rank])
 
-    assert told(program, 3) == []
+    assert reported(program, 3) == []
 
 
 def test_an_array_in_two_receives_is_told_and_in_two_sends_is_not() -> None:
@@ -192,7 +192,7 @@ def test_an_array_in_two_receives_is_told_and_in_two_sends_is_not() -> None:
             assert work is not None
             work.wait()
 
-    (text,) = told(program)
+    (text,) = reported(program)
     assert text.startswith("rank 1: recv on group 'world' shares memory with recv on group 'world'")
 
 
@@ -205,7 +205,7 @@ def test_the_collectives_of_one_group_may_share_an_array() -> None:
             work.wait()
         assert array.tolist() == [8.0] * 4
 
-    assert told(program) == []
+    assert reported(program) == []
 
 
 def test_an_input_that_changes_before_the_wait_is_told() -> None:
@@ -220,7 +220,7 @@ def test_an_input_that_changes_before_the_wait_is_told() -> None:
         sent.wait()
         received.wait()
 
-    (text,) = told(program)
+    (text,) = reported(program)
     assert "the input of send on group 'world' was changed between its start and the wait" in text
     assert "rank 0 waited for it at test_latent.py:" in text
 
@@ -236,7 +236,7 @@ def test_a_result_that_is_written_to_before_the_wait_is_told(size: int) -> None:
             array[-1] = 7.0
         work.wait()
 
-    (text,) = told(program)
+    (text,) = reported(program)
     assert "an array of all_reduce on group 'world' was written to between its start" in text
     assert "the wait for it: the result was changed" in text
     assert "rank 0 waited for it at test_latent.py:" in text
@@ -255,7 +255,7 @@ def test_an_array_in_place_that_changes_before_its_op_starts_is_told() -> None:
             assert work is not None
             work.wait()
 
-    (text,) = told(program)
+    (text,) = reported(program)
     assert "what was written may be part of the result" in text
 
 
@@ -268,7 +268,7 @@ def test_a_later_op_of_the_group_may_write_a_result() -> None:
         array += 1.0
         work.wait()
 
-    assert told(program) == []
+    assert reported(program) == []
 
 
 def test_a_later_op_of_the_group_may_write_an_input() -> None:
@@ -279,7 +279,7 @@ def test_a_later_op_of_the_group_may_write_an_input() -> None:
         dist.all_reduce(array)
         work.wait()
 
-    assert told(program) == []
+    assert reported(program) == []
 
 
 def test_a_line_is_told_whether_it_drops_what_it_calls() -> None:
@@ -338,7 +338,7 @@ def test_a_blocking_op_on_an_array_in_flight_is_told() -> None:
         if pending is not None:
             pending.wait()
 
-    texts = told(program)
+    texts = reported(program)
 
     assert len(texts) == 1
     assert texts[0].startswith(
@@ -369,7 +369,7 @@ def test_blocking_ops_beside_ops_in_flight_are_right() -> None:
         first.wait()
         dist.all_reduce(whole)
 
-    assert told(program) == []
+    assert reported(program) == []
 
 
 def test_an_array_of_a_list_that_changes_in_flight_is_told() -> None:
@@ -382,8 +382,8 @@ def test_an_array_of_a_list_that_changes_in_flight_is_told() -> None:
         given[0] = np.full(4, 7.0)  # the list is the program's own
         work.wait()
 
-    assert told(lambda: program(False)) == []
-    texts = told(lambda: program(True))
+    assert reported(lambda: program(False)) == []
+    texts = reported(lambda: program(True))
     assert len(texts) == WORLD
     assert "the input of all_to_all on group 'world' was changed" in texts[0]
 

@@ -61,6 +61,24 @@ def test_both_ranks_learn_both_lines(differ: Callable[[int], Any]) -> None:
         assert [side["ranks"] for side in error.sides] == [[0], [1]]
 
 
+def test_a_long_name_in_any_script_leaves_the_file_and_the_line() -> None:
+    """What has no room in a message's header is cut between characters, and never of the file's name."""
+    name = "x" + "\U00020000" * 200
+    scope: dict[str, Any] = {"dist": dist, "np": np}
+    body = f"def {name}(rank):\n    x = np.zeros(3 + rank)\n"
+    body += "    dist.send(x, 1) if rank == 0 else dist.recv(x, 0)"
+    exec(compile(body, "/home/me/" + "long_folder/" * 40 + "train.py", "exec"), scope)
+
+    def differ() -> str:
+        with pytest.raises(dist.MismatchError) as caught:
+            scope[name](dist.get_rank())
+        return str(caught.value)
+
+    for text in dist.run_threads(differ, 2, timeout_s=20.0):
+        assert "rank 0 called send at train.py:3 (...\U00020000" in text
+        assert "rank 1 called recv at train.py:3 (...\U00020000" in text
+
+
 def test_amounts_and_the_tag_are_told() -> None:
     for error in errors_of(differ_blocking):
         assert "rank 0 sent 4 float32, rank 1 expects 3 float32 (tag 3)" in error.what

@@ -29,9 +29,11 @@ def test_only_a_smaller_first_extent_after_many_ops_is_a_shorter_batch(
     assert is_short_batch(differs, usual, seq) is is_one
 
 
-@pytest.mark.parametrize(("size", "seq", "is_told"), [(7, 41, True), (7, 2, False), (9, 41, False)])
+@pytest.mark.parametrize(
+    ("size", "seq", "is_reported"), [(7, 41, True), (7, 2, False), (9, 41, False)]
+)
 def test_the_hint_of_an_error_names_a_shorter_batch_only_where_it_may_be_one(
-    size: int, seq: int, is_told: bool
+    size: int, seq: int, is_reported: bool
 ) -> None:
     sizes = [8, 8, size]
     words = [
@@ -45,4 +47,4 @@ def test_the_hint_of_an_error_names_a_shorter_batch_only_where_it_may_be_one(
         global_ranks=[0, 1, 2],
         this_rank=0,
     )
-    assert ("shorter last batch" in str(error.hint)) is is_told
+    assert ("shorter last batch" in str(error.hint)) is is_reported

@@ -88,10 +88,10 @@ def test_no_more_is_kept_than_there_is_room_for() -> None:
 
 def test_messages_say_with_whom_and_times_are_shifted() -> None:
     store = BarStore()
-    told = columns(
+    reported = columns(
         [1, 2], kinds=["send", "recv"], kind=[0, 1], peer=[3, -1], flags=[Flag.MESSAGE] * 2
     )
-    assert store.add(0, told, 5 * 10**9) == 2
+    assert store.add(0, reported, 5 * 10**9) == 2
     bars = store.get(0, 0, 10)
     assert [bar.name for bar in bars] == ["send to 3", "recv from any rank"]
     assert bars[0].issued == pytest.approx(6.000001)

@@ -90,8 +90,8 @@ def group(rank: int, issued: int, ended: int, broken: str | None = None) -> dict
 
 
 def test_groups_of_several_hosts_are_one_and_tell_who_waits_for_whom() -> None:
-    told = [group(2, 6, 5), group(0, 7, 6), group(1, 6, 6)]
-    groups = group_rows(read_groups(told))
+    reported = [group(2, 6, 5), group(0, 7, 6), group(1, 6, 6)]
+    groups = group_rows(read_groups(reported))
     assert [g.issued for g in groups] == [{0: 7, 1: 6, 2: 6}]
     rows = rank_rows(
         [row(0, state="waiting", op="all_reduce #7 on group 'world'"), row(1)], {}, Usage(), 9.0
@@ -173,13 +173,13 @@ def test_lines_of_programs_are_shown_without_what_a_terminal_would_obey() -> Non
 
 
 def test_who_waits_for_a_deadlock_is_not_its_core() -> None:
-    told = [
+    reported = [
         {"rank": rank, "on": [on], "is_any": False, "op": "", "site": "", "can_go_on": False}
         for rank, on in ((0, 1), (1, 0), (2, 1))
     ]
     findings = [{"kind": "deadlock", "ranks": [0, 1]}, {"kind": "dead rank", "ranks": [3]}]
     verdict = read_verdict({"findings": findings})
-    edges, blocked = read_waits(told)
+    edges, blocked = read_waits(reported)
     rows = wait_rows(edges, verdict, {}, blocked=blocked)
     assert [(row.rank, row.can_go_on) for row in rows] == [(0, False), (1, False), (2, True)]
     # Before the verdict is there, what the agent says of the wait.

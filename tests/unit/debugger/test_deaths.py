@@ -16,9 +16,9 @@ def end(rank: int, **words: Any) -> RankEnd:
 
 def test_a_death_is_told_once_with_its_age() -> None:
     deaths = Deaths(1, lambda: None)
-    told = deaths.report([end(2)], NOW_NS + 800_000_000)
-    assert told.startswith("*** rank 2 was killed by SIGKILL 0.80 s ago; ")
-    assert told.endswith("\n")
+    reported = deaths.report([end(2)], NOW_NS + 800_000_000)
+    assert reported.startswith("*** rank 2 was killed by SIGKILL 0.80 s ago; ")
+    assert reported.endswith("\n")
     assert deaths.report([end(2)], NOW_NS + 9**10) == ""
     assert "rank 3 exited with code 3 12 s ago" in deaths.report(
         [end(2), end(3, cause="exited", signal=None, exit_code=3)], NOW_NS + 12 * 10**9

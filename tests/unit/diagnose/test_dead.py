@@ -15,7 +15,7 @@ from tests.unit.diagnose.one_finder import error, find, find_one, texts, trained
 
 
 @pytest.mark.parametrize(
-    ("end", "told", "advice"),
+    ("end", "reported", "advice"),
     [
         ({"cause": "signal", "signal": 9}, "was killed by SIGKILL", "not the kernel's OOM killer"),
         ({"cause": "signal", "signal": 11}, "was killed by SIGSEGV", "native code crashed"),
@@ -39,14 +39,14 @@ from tests.unit.diagnose.one_finder import error, find, find_one, texts, trained
     ],
 )
 def test_a_dead_rank_is_told_with_how_it_died_and_what_to_do(
-    end: dict[str, Any], told: str, advice: str
+    end: dict[str, Any], reported: str, advice: str
 ) -> None:
     build = trained(4)
     for rank in (0, 1):
         build.op(rank, "all_reduce", at_s=2, site="/job/train.py:80 (step)")
     build.end(2, at_s=2.5, **end)
     finding = find_one(dead, build)
-    assert finding.what.startswith(f"rank 2 {told}")
+    assert finding.what.startswith(f"rank 2 {reported}")
     assert finding.what.endswith("while ranks 0-1 waited for it in all_reduce #2 on group 'world'")
     assert finding.severity is Severity.ERROR
     assert (finding.ranks, finding.victims, finding.at_ns) == ((2,), (0, 1), 2_500_000_000)
@@ -199,6 +199,16 @@ def test_a_rank_that_failed_before_the_launcher_ended_it_is_the_cause() -> None:
     assert find_one(dead, build).what == "rank 0 raised ValueError: no data"
 
 
+def test_a_rank_that_passed_its_error_on_is_the_cause_and_not_those_who_raised_it_as_well() -> None:
+    build = trained(2)
+    build.exit(0, Exit.RAISED, at_s=2, what="CheckpointException: OSError: no room (RANK 1)")
+    build.end(0, at_s=3, cause="exited", exit_code=1)
+    build.exit(1, Exit.RAISED, at_s=2.1, what="OSError: no room (CheckpointException)")
+    build.end(1, at_s=3.1, cause="signal", signal=15, was_asked=True)
+    finding = find_one(dead, build)
+    assert finding.what == "rank 1 raised OSError: no room (CheckpointException)"
+
+
 def test_sigterm_at_one_rank_of_many_is_a_dead_rank() -> None:
     build = trained(2)
     build.end(0, at_s=2, cause="signal", signal=15)
@@ -247,8 +257,8 @@ def test_a_code_without_an_exception_is_of_sys_exit() -> None:
     ]
 
 
-@pytest.mark.parametrize(("backend", "is_told"), [("torch-gloo", True), ("distdbg", False)])
-def test_who_dies_in_a_recv_of_gloo_may_have_had_no_room(backend: str, is_told: bool) -> None:
+@pytest.mark.parametrize(("backend", "is_reported"), [("torch-gloo", True), ("distdbg", False)])
+def test_who_dies_in_a_recv_of_gloo_may_have_had_no_room(backend: str, is_reported: bool) -> None:
     build = SessionBuilder(2)
     build.session.groups[0] = replace(build.session.groups[0], backend=backend)
     for room, sent in ((12, 12), (12, 16)):  # the first has gone well
@@ -261,9 +271,10 @@ def test_who_dies_in_a_recv_of_gloo_may_have_had_no_room(backend: str, is_told: 
     build.end(1, at_s=2.0, cause="signal", signal=6)
     finding = find_one(dead, build)
     words = "rank 1 was killed by SIGABRT: rank 0 sent it 16 B, its recv has room for 12 B"
-    assert finding.what.startswith(words) == is_told
+    assert finding.what.startswith(words) == is_reported
     sent_at = "rank 0 called send to rank 1 on group 'world' at a.py:8 (main)"
-    assert (sent_at in texts(finding)) == is_told
+    assert (sent_at in texts(finding)) == is_reported
     assert (
-        finding.advice.startswith("gloo ends a rank that has no room for what arrives") == is_told
+        finding.advice.startswith("gloo ends a rank that has no room for what arrives")
+        == is_reported
     )

@@ -9,8 +9,8 @@ import pytest
 from distdbg.diagnose.find.dead_child import tell_dead_child
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.session import Session
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.rank_state import RankState
+from distdbg.record.recorded_frame import RecordedFrame
 from tests.support.session_builder import SessionBuilder
 
 FOUND = Finding(

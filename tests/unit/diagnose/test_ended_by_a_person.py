@@ -50,14 +50,15 @@ def cause(verdict: Verdict) -> tuple[tuple[int, ...], FindingKind, Severity, lis
 
 
 @pytest.mark.parametrize(
-    ("number", "told"), [(15, "SIGTERM"), (2, "Ctrl-C (SIGINT)"), (1, "SIGHUP"), (10, "SIGUSR1")]
+    ("number", "reported"),
+    [(15, "SIGTERM"), (2, "Ctrl-C (SIGINT)"), (1, "SIGHUP"), (10, "SIGUSR1")],
 )
-def test_a_signal_to_the_launcher_is_no_cause_of_a_hang(number: int, told: str) -> None:
+def test_a_signal_to_the_launcher_is_no_cause_of_a_hang(number: int, reported: str) -> None:
     build = hung()
     asleep(build)
     killed(build, number, was_asked=True)
     verdict = diagnose(build.session)
-    assert verdict.what == f"{SAID}the job was stopped by {told}"
+    assert verdict.what == f"{SAID}the job was stopped by {reported}"
     assert cause(verdict) == ((2,), FindingKind.STUCK_RANK, Severity.ERROR, [FindingKind.STOPPED])
     assert verdict.root is not None
     assert verdict.root.victims == WAITERS
@@ -66,10 +67,10 @@ def test_a_signal_to_the_launcher_is_no_cause_of_a_hang(number: int, told: str) 
 
 
 @pytest.mark.parametrize(
-    ("number", "told"), [(15, "SIGTERM"), (2, "Ctrl-C (SIGINT)"), (None, "its launcher")]
+    ("number", "reported"), [(15, "SIGTERM"), (2, "Ctrl-C (SIGINT)"), (None, "its launcher")]
 )
 def test_who_told_the_launcher_is_told_though_the_program_ends_by_a_code_of_its_own(
-    number: int | None, told: str
+    number: int | None, reported: str
 ) -> None:
     build = SessionBuilder(2)
     for rank in range(2):
@@ -78,7 +79,7 @@ def test_who_told_the_launcher_is_told_though_the_program_ends_by_a_code_of_its_
         build.end(rank, at_s=3 + rank / 100, asked_by=number, **asked)
     verdict = diagnose(build.session)
     assert verdict.root is not None
-    assert verdict.what.startswith(f"the job was stopped by {told}; ")
+    assert verdict.what.startswith(f"the job was stopped by {reported}; ")
 
 
 @pytest.mark.parametrize("asked_s", [1.9, 2.1])

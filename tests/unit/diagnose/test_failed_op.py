@@ -33,7 +33,7 @@ def test_ops_that_timed_out_alike_are_one_finding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "reported"),
     [
         (Status.NETWORK, "lost a connection"),
         (Status.STORE, "failed in the store"),
@@ -43,12 +43,12 @@ def test_ops_that_timed_out_alike_are_one_finding() -> None:
         (77, "failed with DistBackendError"),
     ],
 )
-def test_an_op_that_left_no_words_is_told_by_its_status(status: int, told: str) -> None:
+def test_an_op_that_left_no_words_is_told_by_its_status(status: int, reported: str) -> None:
     build = trained(2)
     build.op(0, "barrier", at_s=2, ended_s=3, status=status)
     finding = find_one(failed_op, build)
-    assert finding.what == f"barrier #2 on group 'world' {told}" + (
-        ": its group was broken on rank 0" if "could" in told else " on rank 0"
+    assert finding.what == f"barrier #2 on group 'world' {reported}" + (
+        ": its group was broken on rank 0" if "could" in reported else " on rank 0"
     )
     assert (finding.ranks, finding.victims) == ((), (0,))
 

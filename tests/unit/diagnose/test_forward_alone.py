@@ -34,5 +34,5 @@ def test_whoever_evaluates_alone_is_to_use_the_module(
         build.session.ranks[rank].ops.comm[op.at] = int(rank in forwards)
     root = diagnose(build.session).root
     assert root is not None
-    told = "rank 1 alone ran a forward pass of the DDP model: use model.module there, or run it on all ranks"
-    assert (root.advice == told) is is_alone
+    text = "rank 1 alone ran a forward pass of the DDP model: use model.module there, or run it on all ranks"
+    assert (root.advice == text) is is_alone

@@ -8,7 +8,7 @@ from distdbg.diagnose.graph import UnresolvableWaits, WaitFor, find_deadlocks
 Waits = dict[int, list[WaitFor]]
 
 
-def test_a_circle_is_a_core_in_its_order() -> None:
+def test_a_cycle_is_a_core_in_its_order() -> None:
     deadlocks = find_deadlocks(
         {"a": [WaitFor(("c",))], "b": [WaitFor(("a",))], "c": [WaitFor(("b",))]}
     )
@@ -16,7 +16,7 @@ def test_a_circle_is_a_core_in_its_order() -> None:
     assert deadlocks.cycles == (True,)
 
 
-def test_the_shortest_of_many_circles_is_the_core() -> None:
+def test_the_shortest_of_many_cycles_is_the_core() -> None:
     waits: Waits = {i: [WaitFor(((i + 1) % 50,))] for i in range(50)}
     waits[30] = [WaitFor((31, 28))]
     deadlocks = find_deadlocks(waits)
@@ -142,8 +142,8 @@ def assert_right(waits: Waits, gone: set[int]) -> None:
     assert bool(deadlocks.cores) == bool(closed)
     for core in map(set, deadlocks.cores):
         assert [each for each in closed if each <= core] == [core]
-    told = [node for part in (*deadlocks.cores, *deadlocks.victims) for node in part]
-    assert sorted(told) == sorted(deadlocks.deadlocked)
+    reported = [node for part in (*deadlocks.cores, *deadlocks.victims) for node in part]
+    assert sorted(reported) == sorted(deadlocks.deadlocked)
 
 
 @pytest.mark.parametrize("part", range(2))

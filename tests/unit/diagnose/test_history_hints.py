@@ -310,8 +310,8 @@ def test_a_mismatch_of_two_threads_on_one_group_is_told_so(at_one_time: bool) ->
         build.exit(rank, Exit.RAISED, at_s=30, what=f"MismatchError: {what}")
     root = diagnose(build.session).root
     assert root is not None
-    told = "two threads of ranks 0-1 issue ops on group 'world' at one time: "
-    assert says(root, told) is at_one_time
+    reported = "two threads of ranks 0-1 issue ops on group 'world' at one time: "
+    assert says(root, reported) is at_one_time
     assert ("a group of its own" in root.advice) is at_one_time
 
 

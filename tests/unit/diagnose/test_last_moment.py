@@ -105,8 +105,21 @@ def test_of_several_ops_in_flight_a_thread_had_waited_for_the_one_that_failed_fi
     root = diagnose(build.session).root
     assert root is not None
     assert (root.kind, root.ranks) == (FindingKind.DEADLOCK, (0, 1, 2, 3))
-    told = [one.text for one in root.evidence if one.rank == 0]
-    assert told == ["rank 0 waits in recv from rank 1 on group 'world'"]
+    reported = [one.text for one in root.evidence if one.rank == 0]
+    assert reported == ["rank 0 waits in recv from rank 1 on group 'world'"]
+
+
+def test_a_thread_waited_for_a_failed_op_also_where_one_that_was_begun_behind_it_never_ended() -> (
+    None
+):
+    """As a batch of an isend and an irecv over gloo: after the first one failed, nobody ends the second."""
+    build = trained(2)
+    for rank in range(2):
+        aborted = {"at_s": 10, "ended_s": 40, "status": Status.ABORTED}
+        build.op(rank, "send", peer=1 - rank, tag=rank, is_async=True, **aborted)
+        build.op(rank, "recv", peer=1 - rank, tag=5, at_s=11, is_async=True)
+    moment = last_moment(build.session)
+    assert [[wait.number for wait in log.work_waits] for log in moment.ranks.values()] == [[2], [2]]
 
 
 def test_an_error_that_the_job_got_over_is_no_last_moment() -> None:

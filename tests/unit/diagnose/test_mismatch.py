@@ -216,7 +216,7 @@ def test_a_call_that_others_wait_for_on_another_group_is_the_wrong_one(is_said: 
 
 
 @pytest.mark.parametrize(
-    ("kind", "usual", "odd", "told"),
+    ("kind", "usual", "odd", "reported"),
     [
         ("all_reduce", {"dtype": "float16"}, {"dtype": "bfloat16"}, "bfloat16[8] on rank 1"),
         ("all_reduce", {"op": "SUM"}, {"op": "MAX"}, "op MAX on rank 1"),
@@ -228,7 +228,7 @@ def test_a_call_that_others_wait_for_on_another_group_is_the_wrong_one(is_said: 
     ],
 )
 def test_forms_are_compared_where_there_are_no_fingerprints(
-    kind: str, usual: dict[str, Any], odd: dict[str, Any], told: str
+    kind: str, usual: dict[str, Any], odd: dict[str, Any], reported: str
 ) -> None:
     build = SessionBuilder(3)
     for rank in range(3):
@@ -236,8 +236,16 @@ def test_forms_are_compared_where_there_are_no_fingerprints(
         build.op(rank, kind, at_s=1, **form)
     finding = find_one(build)
     assert finding.ranks == (1,)
-    assert told in finding.what
+    assert reported in finding.what
     assert finding.advice
+
+
+def test_two_dtypes_with_two_reduce_ops_are_two_calls_and_no_matter_of_the_dtype() -> None:
+    build = SessionBuilder(3)
+    for rank in range(3):
+        form = {"dtype": "int64", "op": "MAX"} if rank == 1 else {"dtype": "float32", "op": "SUM"}
+        build.op(rank, "all_reduce", at_s=1, inputs=[(1,)], **form)
+    assert find_one(build).advice.startswith("these are two different calls")
 
 
 @pytest.mark.parametrize(
@@ -360,9 +368,9 @@ def test_each_group_has_its_own() -> None:
 def test_ops_that_fail_beside_the_one_that_was_told_are_not_told_again() -> None:
     build = SessionBuilder(2)
     what = "all_reduce #1 on group 'world' differs between ranks: a block of 3, a block of 2"
-    told = error(what, seq=1, group="world")
+    reported = error(what, seq=1, group="world")
     for rank in range(2):
-        for text in (told, "", ""):
+        for text in (reported, "", ""):
             build.op(rank, "all_reduce", at_s=1, ended_s=1.1, status=Status.MISMATCH, error=text)
     assert find_one(build).what == what
 
@@ -375,10 +383,10 @@ def test_a_mismatch_without_words_says_at_least_where() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "before", "is_told"), [(7, 12, True), (9, 12, False), (7, 1, False)]
+    ("size", "before", "is_reported"), [(7, 12, True), (9, 12, False), (7, 1, False)]
 )
 def test_a_shorter_last_batch_is_hinted_at_only_after_many_ops(
-    size: int, before: int, is_told: bool
+    size: int, before: int, is_reported: bool
 ) -> None:
     build = SessionBuilder(3)
     for rank in range(3):
@@ -390,4 +398,4 @@ def test_a_shorter_last_batch_is_hinted_at_only_after_many_ops(
         build.op(rank, "all_reduce", at_s=50, dtype="float32", inputs=[(last,)])
     finding = find_one(build)
     assert finding.ranks == (1,)
-    assert ("shorter last batch" in finding.advice) is is_told
+    assert ("shorter last batch" in finding.advice) is is_reported

@@ -34,6 +34,60 @@ def test_who_left_by_sys_exit_is_told_with_the_line() -> None:
     )
 
 
+@pytest.mark.parametrize("has_returned", [True, False])
+def test_a_sys_exit_that_was_caught_is_not_the_end_of_a_rank(has_returned: bool) -> None:
+    build = SessionBuilder(2)
+    for rank in range(2):
+        build.op(rank, "all_reduce", at_s=2, ended_s=2.5, site="/job/a.py:8 (main)")
+    build.op(0, "all_reduce", at_s=4, site="/job/a.py:9 (main)")
+    at_s = 1 if has_returned else 2.7
+    where = ("/job/a.py:6 (main)",)
+    build.found(1, EXIT_CALL, "called sys.exit(0)", at_s=at_s, details=where)
+    if has_returned:
+        build.exit(1, Exit.RETURNED, at_s=3)
+    else:  # exec took the place of the program
+        build.end(1, at_s=3, cause="exited", exit_code=0)
+    root = diagnose(build.session).root
+    assert root is not None
+    how = "returned" if has_returned else "exited"
+    assert root.what.startswith(f"rank 1 {how} ")
+    assert not any("sys.exit" in text or "a.py:6" in text for text in (*texts(root), root.advice))
+
+
+def test_the_line_of_an_os_exit_with_code_0_is_told_and_advised() -> None:
+    build = SessionBuilder(3)
+    for rank in range(3):
+        for at in range(2):
+            build.op(rank, "all_reduce", at_s=1 + at, ended_s=1.5 + at, site="/job/a.py:9 (main)")
+    for rank in (0, 2):
+        build.op(rank, "all_reduce", at_s=4, site="/job/a.py:9 (main)")
+    note = RecordedProblem(
+        type=EXIT_CALL, what="called os._exit(0)", details=("/job/a.py:7 (main)",)
+    )
+    build.session.ranks[1].found = (note,)
+    build.end(1, at_s=3, cause="exited", exit_code=0)
+    root = diagnose(build.session).root
+    assert root is not None
+    assert root.what.startswith("rank 1 exited while ranks 0,2 ")
+    assert root.evidence[0].text == "rank 1 called os._exit(0) at a.py:7 (main)"
+    assert any("skipped one of them, or ended early at a.py:7" in text for text in texts(root))
+    assert root.advice.startswith("see why a.py:7 ends the program of rank 1")
+
+
+def test_the_error_that_was_handled_at_a_sys_exit_is_told() -> None:
+    build = SessionBuilder(2)
+    build.op(0, "all_reduce", at_s=2, site="/job/a.py:9 (main)")
+    how = "while it handled ValueError: no data at load.py:3 (read)"
+    note = RecordedProblem(
+        type=EXIT_CALL, what="called sys.exit(1)", details=("/job/a.py:7 (main)",), how=how
+    )
+    build.session.ranks[1].found = (note,)
+    build.exit(1, Exit.RETURNED, at_s=1)
+    root = diagnose(build.session).root
+    assert root is not None
+    assert root.evidence[0].text == f"rank 1 called sys.exit(1) at a.py:7 (main) {how}"
+
+
 def test_a_rank_that_returned_while_others_wait_is_missing() -> None:
     build = waiting_for_0()
     build.exit(0, Exit.RETURNED, at_s=87)
@@ -53,10 +107,10 @@ def test_a_rank_that_returned_while_others_wait_is_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("how", "reported"),
     [(Exit.LEFT, "left"), (None, "exited"), ("closed", "destroyed")],
 )
-def test_a_rank_that_left_or_exited_with_code_0_is_missing(how: Any, told: str) -> None:
+def test_a_rank_that_left_or_exited_with_code_0_is_missing(how: Any, reported: str) -> None:
     build = waiting_for_0()
     if how is None:
         build.end(0, at_s=80, cause="exited", exit_code=0)
@@ -65,8 +119,21 @@ def test_a_rank_that_left_or_exited_with_code_0_is_missing(how: Any, told: str) 
     else:
         build.exit(0, how, at_s=80)
     finding = find_one(missing, build)
-    assert finding.what.startswith(f"rank 0 {told}")
+    assert finding.what.startswith(f"rank 0 {reported}")
     assert finding.ranks == (0,)
+
+
+@pytest.mark.parametrize(("has_left", "did"), [(True, "left: it called"), (False, "called")])
+def test_the_line_that_destroyed_the_group_is_named(has_left: bool, did: str) -> None:
+    build = waiting_for_0()
+    build.session.ranks[0].progress[0] = GroupProgress(
+        issued_seq=1, ended_seq=1, closed_ns=80 * 10**9, closed_at="train.py:95 (main)"
+    )
+    if has_left:
+        build.exit(0, Exit.LEFT, at_s=80)
+    finding = find_one(missing, build)
+    assert texts(finding)[0] == f"rank 0 {did} destroy_process_group at train.py:95 (main)"
+    assert "see why rank 0 left at train.py:95 without making this call" in finding.advice
 
 
 @pytest.mark.parametrize("is_live", [True, False])
@@ -168,7 +235,7 @@ def test_a_recv_from_any_ends_when_all_others_have_destroyed_the_group(
     assert bool(find(missing, build)) is is_over
 
 
-def test_a_message_to_who_has_destroyed_the_group_is_no_circle() -> None:
+def test_a_message_to_who_has_destroyed_the_group_is_no_cycle() -> None:
     build = trained(2)
     build.group("pair", (0, 1))
     build.op(0, "recv", group="pair", peer=1, at_s=80)

@@ -98,3 +98,27 @@ def test_where_nothing_can_be_read_of_anybody_it_is_more_than_a_note() -> None:
     (finding,) = find(build.session)
 
     assert (finding.ranks, finding.severity) == ((0, 1), Severity.WARNING)
+
+
+def test_where_all_ended_well_and_none_has_begun_nothing_is_lost() -> None:
+    build = SessionBuilder(world_size=2)
+    build.session.has_begun = False
+    for rank, log in build.session.ranks.items():
+        log.source = ""
+        build.end(rank, at_s=5, cause="exited", exit_code=0)
+
+    assert find(build.session) == []
+
+    build.session.world_size = 3  # of rank 2 nothing is known
+    (finding,) = find(build.session)
+    assert finding.severity is Severity.WARNING
+
+
+def test_a_rank_of_several_that_has_not_begun_is_one_without_a_record() -> None:
+    build = SessionBuilder(world_size=2)
+    build.session.ranks[1].source = ""
+    build.end(1, at_s=5, cause="exited", exit_code=0)
+
+    (finding,) = find(build.session)
+
+    assert finding.what == "rank 1 of 2 left no record that could be read"

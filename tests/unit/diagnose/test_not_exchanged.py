@@ -132,6 +132,30 @@ def test_of_two_that_never_exchanged_a_message_either_may_have_the_wrong_peer() 
     )
 
 
+@pytest.mark.parametrize("is_live", [False, True])
+def test_where_the_message_of_another_rank_is_there_either_may_be_wrong(is_live: bool) -> None:
+    """A chain of three: rank 2 receives from rank 0, whose message went to rank 1, as it had to."""
+    build = SessionBuilder(3, is_live=is_live)
+    if not is_live:  # else it holds only what is in flight
+        build.op(0, "send", peer=1, at_s=1, ended_s=2, site="/job/x.py:8 (hand_on)")
+        build.op(1, "recv", peer=0, source=0, at_s=1, ended_s=2, site="/job/x.py:9 (hand_on)")
+        build.op(2, "send", peer=0, at_s=1, ended_s=2, site="/job/x.py:3 (greet)")
+        build.op(0, "recv", peer=2, source=2, at_s=1, ended_s=2, site="/job/x.py:4 (greet)")
+    build.op(1, "send", peer=2, at_s=3, site="/job/x.py:8 (hand_on)")
+    build.op(2, "recv", peer=0, at_s=3, site="/job/x.py:9 (hand_on)")
+    build.op(0, "barrier", at_s=3, site="/job/x.py:20 (main)")
+    root = found(build)
+    assert root.ranks == (0, 2)
+    assert root.advice == (
+        f"see why rank 0 does not send {'' if is_live else 'to rank 2 '}at x.py:8, as rank 1 does; if it "
+        "must not, see why rank 2 has rank 0 as its peer"
+    )
+    if not is_live:
+        assert root.what == (
+            "ranks 0,2 are deadlocked: rank 2 waits for a message from rank 0, which sent to rank 1 at x.py:8"
+        )
+
+
 @pytest.mark.parametrize("line", [38, 18])
 def test_a_message_that_another_line_has_taken_is_not_like_the_one_that_is_missing(
     line: int,

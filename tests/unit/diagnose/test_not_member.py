@@ -27,12 +27,12 @@ def mixed(call: str) -> Finding:
 
 def test_the_rank_that_took_the_group_of_others_is_the_cause() -> None:
     found = mixed("all_reduce at /job/a.py:27 (mean)")
-    told = "rank 1 called all_reduce at a.py:27"
-    assert told in found.what
+    reported = "rank 1 called all_reduce at a.py:27"
+    assert reported in found.what
     assert (found.ranks, found.victims) == ((1,), (0,))
     assert found.advice == "see how a.py:27 chooses the group: rank 1 takes that of others"
     assert found.evidence[-1].text == (
-        f"{told} (mean) on a group that it is not in, which does nothing"
+        f"{reported} (mean) on a group that it is not in, which does nothing"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from distdbg.diagnose.finding import FindingKind
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit
@@ -39,8 +41,18 @@ def test_a_rank_that_returned_ran_out_of_batches() -> None:
     texts = [one.text for one in verdict.root.evidence]
     assert texts[0] == "rank 1 had 5 batches; ranks 0,2 began one more"
     assert texts[1].startswith("rank 1 returned while ranks 0,2 waited for it in all_reduce #6")
-    assert not any("cannot be told apart" in text for text in texts)
+    assert not any("cannot be distinguished" in text for text in texts)
     assert "dist.Join" in verdict.root.advice
+
+
+def test_a_watched_torch_job_is_shown_torchs_join() -> None:
+    made = build(EPOCH)
+    made.exit(1, Exit.RETURNED, at_s=7.0)
+    group = made.session.groups[0]
+    made.session.groups[0] = replace(group, backend="torch-gloo")
+    root = diagnose(made.session).root
+    assert root is not None
+    assert root.advice.endswith("join: torch.distributed.algorithms.join.Join")
 
 
 def test_a_rank_in_another_op_ran_out_of_batches() -> None:
@@ -89,7 +101,7 @@ def test_an_earlier_epoch_is_told_and_not_that_calls_are_alike() -> None:
         "rank 1 ran out of batches at step 4 of an earlier epoch (3 batches, rank 0 had 5)"
     )
     assert verdict.root is not None
-    assert not any("cannot be told apart" in one.text for one in verdict.root.evidence)
+    assert not any("cannot be distinguished" in one.text for one in verdict.root.evidence)
 
 
 def test_without_marks_the_finding_stays_as_it_is() -> None:

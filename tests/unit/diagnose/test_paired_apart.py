@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from distdbg.diagnose.finding import Finding, FindingKind
+from distdbg.diagnose.traits import Trait
 from distdbg.diagnose.verdict import diagnose
+from distdbg.record.format import Status
 from tests.support.session_builder import SessionBuilder
 
 ROW, OWN, COL = "/j/p.py:16 (main)", "/j/p.py:18 (main)", "/j/p.py:20 (main)"
@@ -52,3 +56,68 @@ def test_the_rank_that_called_from_a_line_of_its_own_is_the_cause() -> None:
 @pytest.mark.parametrize(("rounds", "line"), [(1, OWN), (4, ROW)], ids=["no rule yet", "one line"])
 def test_without_a_line_of_its_own_nobody_is_blamed_for_it(rounds: int, line: str) -> None:
     assert "p.py:18" not in mesh(rounds, line).what
+
+
+def joined(
+    shape: tuple[int, ...], kind: str = "all_reduce", dtypes: tuple[str, str] = ("float32", "int64")
+) -> Finding:
+    """Rank 0 has joined and makes the calls of a step at line 8; rank 1 makes one more of its own in each.
+
+    The last one before the mismatch is of the kind, and has the shape on rank 0.
+    """
+    build = SessionBuilder(2)
+    join, step, own = (f"/job/x.py:{line} (main)" for line in (8, 11, 14))
+    for at in (1, 2):
+        ended = {"at_s": at, "ended_s": at + 0.1}
+        for rank in range(2):
+            build.op(rank, "all_reduce", inputs=[(72,)], op="SUM", **ended, site=step)
+            build.op(rank, "all_reduce", inputs=[()], op="SUM", **ended, site=own)
+    for rank, sites in enumerate(((join, join), (step, own))):
+        build.op(rank, "all_reduce", inputs=[(72,)], op="SUM", at_s=3, ended_s=3.1, site=sites[0])
+        inputs = [shape] if rank == 0 else [()]
+        build.op(rank, kind, inputs=inputs, op="SUM", at_s=4, ended_s=4.1, site=sites[1])
+    what = "all_reduce #7 on group 'world' differs between ranks: float32[1] op SUM on rank 0"
+    hint = "these are two different calls"
+    for rank, (dtype, op) in enumerate(zip(dtypes, ("SUM", "MAX"), strict=True)):
+        text = json.dumps({"type": "MismatchError", "what": what, "hint": hint})
+        build.op(
+            rank, "all_reduce", inputs=[(1,)], dtype=dtype, op=op, at_s=5, ended_s=5.1, site=join,
+            status=Status.MISMATCH, error=text,
+        )  # fmt: skip
+    root = diagnose(build.session).root
+    assert root is not None
+    assert root.kind is FindingKind.MISMATCH
+    return root
+
+
+def test_before_a_mismatch_of_two_calls_the_one_that_paired_with_another_line_is_named() -> None:
+    root = joined((1,))
+    assert root.advice == (
+        "compare x.py:8 and x.py:14: these calls paired at #6, and one of them may lack its counterpart"
+    )
+    assert (
+        "all_reduce #6 on group 'world' went well though rank 0 called it at x.py:8 (main) and rank 1 at "
+        "x.py:14 (main), with arrays of other shapes"
+    ) in [fact.text for fact in root.evidence]
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtypes"),
+    [
+        ("all_reduce", ("float32", "float32")),  # one call, with another argument
+        ("scatter", ("float32", "int64")),  # its root alone has inputs
+        ("all_gather", ("float32", "int64")),  # blocks may have sizes of their own
+    ],
+)
+def test_a_call_that_may_differ_between_ranks_is_not_what_led_to_the_mismatch(
+    kind: str, dtypes: tuple[str, str]
+) -> None:
+    root = joined((1,), kind, dtypes)
+    assert "went well though" not in " ".join(fact.text for fact in root.evidence)
+    assert "counterpart" not in root.advice
+
+
+def test_where_all_calls_before_a_mismatch_had_one_shape_none_is_named() -> None:
+    root = joined(())
+    assert root.advice == "these are two different calls"
+    assert Trait.DTYPES not in root.all_traits

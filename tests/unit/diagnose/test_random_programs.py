@@ -44,13 +44,13 @@ def judge(seed: int) -> str:
     union = reduce(or_, deadlocked)
     if all(len(waits[rank]) == 1 and not waits[rank][0].is_any for rank in ranks_of(union)):
         assert min(map(int.bit_count, cores)) == min(map(int.bit_count, deadlocked))
-    told = 0
+    reported = 0
     for each, core in zip(found, cores, strict=True):
         everybody = core | bits_of((*each.ranks, *each.victims))
-        assert not told & everybody
-        told |= everybody
+        assert not reported & everybody
+        reported |= everybody
         assert len(each.what) <= 120
-    assert told == union
+    assert reported == union
     if len(found) > 1:
         return "deadlocks"
     return "cycle" if "cycle" in found[0].what else "deadlock"
@@ -67,9 +67,9 @@ def assert_true_before_the_end(seed: int) -> bool:
     assert set(waits) == set(ranks_of(end.blocked))
     found = find(session, matched, waits)
     deadlocked = reduce(or_, end.closed_sets(end.blocked, errors_help=True), 0)
-    told = [rank for each in found for rank in (*each.ranks, *each.victims)]
-    assert bits_of(told) == deadlocked
-    before = {rank: end.threads[rank][0].op for rank in told}
+    reported = [rank for each in found for rank in (*each.ranks, *each.victims)]
+    assert bits_of(reported) == deadlocked
+    before = {rank: end.threads[rank][0].op for rank in reported}
     advance(end, random)
     for rank, op in before.items():
         assert end.threads[rank][0].op is op

@@ -18,6 +18,7 @@ from distdbg.diagnose.load.run_folder import group_runs, is_run, load_run, load_
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OTHER_KIND, OpRef
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.verdict import diagnose
 from distdbg.errors import RecordError, UsageError
 from distdbg.record.ends import RankEnd, write_end
 from distdbg.record.entries import MarkEntry, SpanBegin, SpanEnd
@@ -471,6 +472,19 @@ def test_an_end_alone_makes_a_session(tmp_path: Path) -> None:
     session: Session = load_run(tmp_path)
     assert session.ranks[0].is_gone
     assert session.now_ns == 1_900
+
+
+@pytest.mark.parametrize("left", ["", "rank00000.ddr", "control-n14"])
+def test_a_job_that_ended_well_and_never_joined_has_no_fault(tmp_path: Path, left: str) -> None:
+    facts: dict[str, Any] = {"host": "n14", "ended_ns": 900, "wall_ns": 1_900, "cause": "exited"}
+    for rank in range(2):
+        write_end(tmp_path, RankEnd(rank=rank, pid=5 + rank, exit_code=0, **facts))
+    if left:  # what ranks leave that have joined: their records are lost
+        (tmp_path / left).write_bytes(b"")
+    verdict = diagnose(load_run(tmp_path))
+    assert verdict.has_faults == bool(left)
+    if not left:
+        assert verdict.what == "ranks 0-1 ended with code 0 and left no record: no op is known"
 
 
 def test_pipes_in_the_place_of_what_others_wrote_are_not_waited_for(tmp_path: Path) -> None:

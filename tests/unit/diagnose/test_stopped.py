@@ -42,14 +42,15 @@ def test_an_abort_by_the_agent_is_a_consequence_of_its_verdict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "told"), [(2, "Ctrl-C (SIGINT)"), (15, "SIGTERM"), (1, "SIGHUP"), (10, "SIGUSR1")]
+    ("number", "reported"),
+    [(2, "Ctrl-C (SIGINT)"), (15, "SIGTERM"), (1, "SIGHUP"), (10, "SIGUSR1")],
 )
-def test_a_signal_at_all_ranks_is_a_stop_from_outside(number: int, told: str) -> None:
+def test_a_signal_at_all_ranks_is_a_stop_from_outside(number: int, reported: str) -> None:
     build = trained(2)
     for rank in range(2):
         build.end(rank, at_s=2 + rank / 10, cause="signal", signal=number)
     finding = find_one(stopped, build)
-    assert finding.what == f"the job was stopped by {told}"
+    assert finding.what == f"the job was stopped by {reported}"
     assert (finding.victims, finding.at_ns) == ((0, 1), 2 * 10**9)
     assert find(dead, build) == []
 

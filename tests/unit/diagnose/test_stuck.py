@@ -7,8 +7,8 @@ from distdbg.diagnose.finding import FindingKind, Severity
 from distdbg.diagnose.session import Activity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.durations import duration_text
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.rank_state import RankState
+from distdbg.record.recorded_frame import RecordedFrame
 from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.one_finder import find, find_one, texts, trained, waiting_for_0
 

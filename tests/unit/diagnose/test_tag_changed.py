@@ -119,6 +119,6 @@ def test_the_source_says_what_the_tag_is_made_from(
     (tmp_path / "halo.py").write_text(PROGRAM.format(binds=binds, argument=argument))
     build, root = exchange(ROUNDS, ROUNDS, (1, 2), str(tmp_path))
     source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
-    told = with_source_hint(build.session, diagnose(build.session), source).root
-    assert told is not None
-    assert told.advice == root.advice + found
+    reported = with_source_hint(build.session, diagnose(build.session), source).root
+    assert reported is not None
+    assert reported.advice == root.advice + found

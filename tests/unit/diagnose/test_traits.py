@@ -13,12 +13,12 @@ def finding(advice: str) -> Finding:
 
 
 def test_a_finding_has_the_traits_of_its_advice_as_long_as_it_has_that_advice() -> None:
-    told = finding(Advice("see what sets the size", Trait.SIZES, of="a.py:3"))
-    assert told.has(Trait.SIZES)
-    assert not told.has(Trait.GROUPS)
-    assert subject_of(told.advice) == "a.py:3"
-    assert not replace(told, advice="another one").has(Trait.SIZES)
-    assert replace(told, traits=frozenset((Trait.GROUPS,))).all_traits == {
+    reported = finding(Advice("see what sets the size", Trait.SIZES, of="a.py:3"))
+    assert reported.has(Trait.SIZES)
+    assert not reported.has(Trait.GROUPS)
+    assert subject_of(reported.advice) == "a.py:3"
+    assert not replace(reported, advice="another one").has(Trait.SIZES)
+    assert replace(reported, traits=frozenset((Trait.GROUPS,))).all_traits == {
         Trait.SIZES,
         Trait.GROUPS,
     }

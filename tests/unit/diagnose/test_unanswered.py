@@ -46,10 +46,12 @@ def test_the_answer_that_was_left_out_is_told_with_its_line(
     found = farm(answered=answered, others=others)
     assert "rank 2 did not answer its last message at farm.py:50" in found.what
     assert (found.ranks, found.victims) == ((2,), (0,))
-    told = found.evidence[-1]
-    assert told.text == f"rank 2 received at farm.py:41 and sent no answer at farm.py:50, {before}"
-    assert told.is_left_out
-    assert told.site == "farm.py:50 (work)"
+    reported = found.evidence[-1]
+    assert (
+        reported.text == f"rank 2 received at farm.py:41 and sent no answer at farm.py:50, {before}"
+    )
+    assert reported.is_left_out
+    assert reported.site == "farm.py:50 (work)"
     assert found.advice == (
         "see why rank 2 did not send at farm.py:50 after its last message at farm.py:41"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from distdbg.diagnose.find.dead import find_unlike_models
 
 
-def told(rank: int, count: int, other: int, others_count: int) -> str:
+def reported(rank: int, count: int, other: int, others_count: int) -> str:
     return (
         "RuntimeError: DDP expects same model across all ranks, but "
         f"Rank {rank} has {count} params, while rank {other} has inconsistent {others_count} params."
@@ -13,7 +13,7 @@ def told(rank: int, count: int, other: int, others_count: int) -> str:
 
 
 def test_the_rank_that_differs_from_most_is_the_odd_one() -> None:
-    reasons = {rank: told(rank, 6, 2, 4) for rank in (0, 1, 3)} | {2: told(2, 4, 0, 6)}
+    reasons = {rank: reported(rank, 6, 2, 4) for rank in (0, 1, 3)} | {2: reported(2, 4, 0, 6)}
     found = find_unlike_models(reasons)
     assert found is not None
     assert (found.odd, found.others) == ((2,), (0, 1, 3))
@@ -24,11 +24,11 @@ def test_the_rank_that_differs_from_most_is_the_odd_one() -> None:
 
 
 def test_an_error_that_was_not_seen_is_told_by_the_others() -> None:
-    found = find_unlike_models({0: told(0, 6, 2, 4), 1: told(1, 6, 2, 4)})
+    found = find_unlike_models({0: reported(0, 6, 2, 4), 1: reported(1, 6, 2, 4)})
     assert found is not None
     assert found.odd == (2,)
 
 
 def test_nobody_is_blamed_where_it_cannot_be_told() -> None:
-    assert find_unlike_models({0: told(0, 6, 1, 4), 1: told(1, 4, 0, 6)}) is None
+    assert find_unlike_models({0: reported(0, 6, 1, 4), 1: reported(1, 4, 0, 6)}) is None
     assert find_unlike_models({0: "ValueError: no data"}) is None

@@ -52,8 +52,8 @@ def test_messages_of_one_line_that_fit_no_recv_are_one_fact() -> None:
     build.wait(op, since_s=4)
     build.op(1, "recv", peer=0, tag=4, at_s=1, site="/job/x.py:12 (main)")
     root = root_of(build)
-    told = [text for text in texts(root) if " waits for a message " in text]
-    assert told == [
+    reported = [text for text in texts(root) if " waits for a message " in text]
+    assert reported == [
         "rank 0 sent to rank 1 (tag 1) at x.py:8 (main); rank 1 waits for a message from rank 0 (tag 4) at "
         "x.py:12 (main) (2 more sent at that line)"
     ]

@@ -6,6 +6,7 @@ import pytest
 
 from distdbg.diagnose.find.other_neighbor import find_other_neighbor
 from distdbg.diagnose.finding import FindingKind
+from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.unmatched import find_pairs
 from tests.support.session_builder import SessionBuilder
 from tests.unit.diagnose.root_finding import root_of
@@ -118,6 +119,75 @@ def test_a_rank_that_is_late_is_waited_for_with_reason() -> None:
     build.op(0, "recv", peer=1, at_s=3, site="/job/p.py:20 (main)")
     for rank in (2, 3):
         build.op(rank, "send", peer=0, at_s=3, site="/job/p.py:22 (main)")
+    build.op(1, "barrier", at_s=3, site="/job/p.py:30 (main)")
+    assert not any(find_other_neighbor(build.session, pair) for pair in find_pairs(build.session))
+
+
+def ring(world: int, wrong: str, *, lines: int = 1) -> SessionBuilder:
+    """Each rank sends to the next one and receives from the one before; rank 2 names another one once."""
+    build = SessionBuilder(world)
+    to = {rank: (rank + 1) % world for rank in range(world)}
+    source = {rank: (rank - 1) % world for rank in range(world)}
+    if wrong == "recv":
+        source[2] = 3 % world
+    else:
+        to[2] = 1
+    stuck = 2 if wrong == "recv" else 3 % world
+    for rank in range(world):
+        at = f"/job/x.py:{8 + rank % lines} (swap)"
+        is_taken = source[to[rank]] == rank and (rank, to[rank]) != (2, 1)
+        ended = {"ended_s": 2} if is_taken else {}
+        build.op(rank, "send", is_async=True, peer=to[rank], at_s=1, **ended, site=at)
+        ended = {} if rank == stuck else {"ended_s": 2, "source": source[rank]}
+        recv = build.op(rank, "recv", is_async=True, peer=source[rank], at_s=1, **ended, site=at)
+        if rank == stuck:
+            build.wait(recv, since_s=1)
+        elif is_taken:
+            build.op(rank, "barrier", at_s=3, site="/job/x.py:20 (main)")
+        elif wrong == "send":
+            build.wait(OpRef(rank, 0), since_s=1)
+    return build
+
+
+@pytest.mark.parametrize("lines", [1, 2])
+@pytest.mark.parametrize("world", [3, 4])
+def test_who_receives_from_another_neighbor_is_the_cause_not_the_rank_that_is_through(
+    world: int, lines: int
+) -> None:
+    root = root_of(ring(world, "recv", lines=lines))
+    through = 3 % world
+    others = "ranks 0-1" if world == 3 else "ranks 0-1,3"
+    assert root.what == (
+        f"ranks {'0,2' if world == 3 else '2-3'} are deadlocked: rank 2 receives from rank {through} at "
+        f"x.py:8, {others} from rank - 1; rank 1 is sending to it"
+    )
+    assert root.ranks == (2,)
+    assert root.advice == f"see how src is computed on rank 2: {others} name rank - 1 there"
+
+
+@pytest.mark.parametrize("world", [3, 4])
+def test_who_sends_to_another_neighbor_is_the_cause_also_where_that_one_is_through(
+    world: int,
+) -> None:
+    root = root_of(ring(world, "send"))
+    others, late = ("ranks 0-1", 0) if world == 3 else ("ranks 0-1,3", 3)
+    assert root.what == (
+        f"ranks 1-2 are deadlocked: rank 2 sends to rank 1 at x.py:8, {others} to rank + 1; rank {late} "
+        "waits for its message"
+    )
+    assert root.ranks == (2,)
+
+
+def test_of_three_in_a_ring_who_left_out_a_later_message_of_another_line_has_named_no_neighbor() -> (
+    None
+):
+    """Rank 0 gathers from all in order: rank 1 has gone on without sending."""
+    build = SessionBuilder(3)
+    for rank in range(3):
+        build.op(rank, "send", peer=(rank + 1) % 3, at_s=1, ended_s=2, site="/job/p.py:14 (main)")
+        build.op(rank, "recv", peer=(rank - 1) % 3, at_s=1, ended_s=2, site="/job/p.py:15 (main)")
+    build.op(0, "recv", peer=1, at_s=3, site="/job/p.py:20 (main)")
+    build.op(2, "send", peer=0, at_s=3, site="/job/p.py:22 (main)")
     build.op(1, "barrier", at_s=3, site="/job/p.py:30 (main)")
     assert not any(find_other_neighbor(build.session, pair) for pair in find_pairs(build.session))
 

@@ -34,14 +34,14 @@ def rows_and_columns(lines: tuple[int, int, int], rank_3_at_s: float = 2) -> Ses
                  inputs=[(32,)], site=_site(line))  # fmt: skip
 
     def call_in_vain(
-        rank: int, group: str, line: int, at_s: float, gone: int, told_s: float
+        rank: int, group: str, line: int, at_s: float, gone: int, answered_s: float
     ) -> None:
         what = f"all_reduce: rank {gone} left"
         error = json.dumps({"type": "RankLeft", "what": what, "ranks": [gone]})
-        build.op(rank, "all_reduce", group=group, at_s=at_s, started_s=None, ended_s=told_s,
+        build.op(rank, "all_reduce", group=group, at_s=at_s, started_s=None, ended_s=answered_s,
                  inputs=[(32,)], site=_site(line), status=Status.PEER_LOST, error=error)  # fmt: skip
-        build.exit(rank, Exit.RAISED, at_s=told_s + 0.01, what="RankLeft: rank left")
-        build.end(rank, at_s=told_s + 0.02, cause="exited", exit_code=1)
+        build.exit(rank, Exit.RAISED, at_s=answered_s + 0.01, what="RankLeft: rank left")
+        build.end(rank, at_s=answered_s + 0.02, cause="exited", exit_code=1)
 
     first, second, third = lines
     for rank in range(4):

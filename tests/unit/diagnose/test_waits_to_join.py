@@ -15,12 +15,12 @@ from distdbg.diagnose.load.run_folder import is_run, load_run
 from distdbg.diagnose.session import Activity, RankLog, Session
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.ends import RankEnd, write_end
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit
 from distdbg.record.host import host_name
 from distdbg.record.join_calls import JoinCall, JoinStep, write_join_call
 from distdbg.record.observations import Observation, write_sighting
 from distdbg.record.rank_state import RankState
+from distdbg.record.recorded_frame import RecordedFrame
 
 S = 10**9
 FRAMES = (RecordedFrame("/job/job.py", 23, "connect"), RecordedFrame("/job/job.py", 50, "main"))

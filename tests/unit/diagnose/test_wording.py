@@ -5,8 +5,8 @@ import pytest
 from distdbg.diagnose.legality import SplitMismatch, facts_of, split_pairs
 from distdbg.diagnose.shifted_calls import CallShift, find_slip
 from distdbg.diagnose.wording import fit, say_ranks, say_s, say_site, short_site, verb
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.forms import Form, Listing
+from distdbg.record.recorded_frame import RecordedFrame
 
 
 def test_ranks_are_named_as_people_do() -> None:
@@ -20,9 +20,16 @@ def test_places_lose_their_folders() -> None:
     assert say_site(None) == ""
     assert say_site(RecordedFrame("/home/me/train.py", 8, "step")) == "train.py:8 (step)"
     assert say_site(RecordedFrame("C:\\me\\train.py", 8, "step")) == "train.py:8 (step)"
+    assert say_site(RecordedFrame("D:/me\\udc.py", 8, "step")) == "udc.py:8 (step)"
     assert say_site(RecordedFrame("", 8, "step")) == "?:8 (step)"
     assert short_site("/home/me/train.py:8 (Model.step)") == "train.py:8 (Model.step)"
     assert short_site("") == ""
+
+
+def test_a_name_whose_bytes_are_escaped_stays_whole() -> None:
+    frame = RecordedFrame("/home/d\\udcc3\\udca9/\\udcd1\\udc84.py", 3, "<module>")
+    assert say_site(frame) == "\\udcd1\\udc84.py:3 (<module>)"
+    assert short_site("/home/d\\udcc3\\udca9/\\udcd1\\udc84.py:3") == "\\udcd1\\udc84.py:3"
 
 
 @pytest.mark.parametrize(

@@ -120,11 +120,20 @@ def test_what_is_compressed_is_what_may_be(words: str, is_it: bool) -> None:
 def test_targets_are_as_prometheus_reads_them() -> None:
     import json
 
-    told = json.loads(
+    reported = json.loads(
         write_targets([MetricsTarget("127.0.0.1:1", "b", "h"), MetricsTarget("[::1]:2", "a", "h")])
     )
-    assert [one["targets"] for one in told] == [["[::1]:2"], ["127.0.0.1:1"]]
-    assert all(label.startswith("__meta_") for one in told for label in one["labels"])
+    assert [one["targets"] for one in reported] == [["[::1]:2"], ["127.0.0.1:1"]]
+    labels = ["__scheme__", "__meta_distdbg_run", "__meta_distdbg_host"]
+    assert [list(one["labels"]) for one in reported] == [labels, labels]
+
+
+def test_each_target_has_its_own_scheme() -> None:
+    import json
+
+    plain, secure = MetricsTarget("a:1", "a", "h"), MetricsTarget("b:1", "b", "h", "https")
+    reported = json.loads(write_targets([plain, secure]))
+    assert [one["labels"]["__scheme__"] for one in reported] == ["http", "https"]
 
 
 def test_an_address_of_version_6_is_in_brackets() -> None:

@@ -32,7 +32,7 @@ def test_every_family_is_read_back_by_the_definitions() -> None:
 
 def test_protobuf_says_the_same_as_text() -> None:
     metrics = whole()
-    told = samples(metrics, is_open=True)
+    reported = samples(metrics, is_open=True)
     found = {}
     for family in read(to_protobuf(metrics)).values():
         for metric in family.metric:
@@ -47,7 +47,7 @@ def test_protobuf_says_the_same_as_text() -> None:
             else:
                 value = metric.counter if family.type == 0 else metric.gauge
                 found[family.name, labels] = value.value
-    assert found == told
+    assert found == reported
 
 
 def decoded(histogram: object) -> dict[float, int]:

@@ -25,7 +25,7 @@ def read(
     folder: Path, record: RecordBuilder, suspicions: dict[int, int] | None = None
 ) -> RankSample:
     (folder / "rank00003.ddr").write_bytes(record.to_bytes())
-    roster = Roster(folder, HOST, is_told=True)
+    roster = Roster(folder, HOST, is_reported=True)
     try:
         roster.tick(time.monotonic_ns())
         (facts,) = RankReader().read(roster, time.monotonic_ns(), suspicions)
@@ -92,7 +92,7 @@ def test_a_rank_that_is_gone_is_not_up(tmp_path: Path) -> None:
 
 def test_a_rank_that_makes_group_after_group_is_to_be_read_again(tmp_path: Path) -> None:
     record = builder()
-    reader, roster = RankReader(), Roster(tmp_path, HOST, is_told=True)
+    reader, roster = RankReader(), Roster(tmp_path, HOST, is_reported=True)
     path = tmp_path / "rank00003.ddr"
     try:
         for count, is_due in ((1, False), (33, True), (40, False), (72, True)):

@@ -125,10 +125,10 @@ def test_a_rank_that_never_had_a_record_is_there_by_its_end(tmp_path: Path) -> N
 
 
 def test_progress_is_told_after_each_rank(tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
-    run = open_run([make_job(tmp_path)], on_progress=lambda *counts: told.append(counts))
+    reported: list[tuple[int, int]] = []
+    run = open_run([make_job(tmp_path)], on_progress=lambda *counts: reported.append(counts))
     read(run)
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert reported == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_a_rank_of_which_there_is_nothing_is_said_where_it_is_wanted(tmp_path: Path) -> None:

@@ -245,17 +245,17 @@ def test_the_newest_op_of_a_bucket_is_its_exemplar() -> None:
     older, newer = "1" * 32, "2" * 32
     some = [(1500, newer, 20.0), (1400, older, 10.0), (5000, TRACE, 1_763_784_000.25)]
     found = families(whole(exemplars={("all_reduce", "dp"): some}), is_open=True)
-    told = {
+    reported = {
         sample.labels["le"]: sample.exemplar
         for sample in found["distdbg_op_duration_seconds"].samples
         if sample.exemplar
     }
-    assert told["2.048e-06"].labels == {"trace_id": newer}
-    exemplar = told["8.192e-06"]
+    assert reported["2.048e-06"].labels == {"trace_id": newer}
+    exemplar = reported["8.192e-06"]
     assert exemplar.labels == {"trace_id": TRACE}
     assert exemplar.value == 5e-6
     assert float(exemplar.timestamp) == 1_763_784_000.25
-    assert len(told) == 2
+    assert len(reported) == 2
 
 
 def test_the_older_text_has_no_exemplars() -> None:

@@ -130,7 +130,7 @@ def test_a_host_that_does_not_answer_stays_in_the_sum_of_the_job() -> None:
     assert job.sum()["all_reduce", "dp"].count == 15
 
 
-def told(*counts: int) -> dict[tuple[str, str], HistogramFacts]:
+def reported(*counts: int) -> dict[tuple[str, str], HistogramFacts]:
     """Of an Accumulator that has seen ranks with so many ops."""
     totals = Accumulator()
     totals.take(host(*(rank(n, [count(ended=some)]) for n, some in enumerate(counts))))
@@ -143,33 +143,33 @@ def whole(job: JobHistograms) -> int:
 
 def test_another_agent_of_a_host_that_reads_the_same_records_adds_nothing() -> None:
     job = JobHistograms()
-    job.take("a", told(10), agent="1")
-    job.take("a", told(12), agent="2")
+    job.take("a", reported(10), agent="1")
+    job.take("a", reported(12), agent="2")
     assert whole(job) == 12
-    job.take("a", told(15), agent="2")
+    job.take("a", reported(15), agent="2")
     assert whole(job) == 15
 
 
 def test_another_agent_of_a_host_keeps_what_earlier_starts_have_done() -> None:
     job = JobHistograms()
-    job.take("a", told(100), agent="1")
-    job.take("a", told(100, 20), agent="1", attempt=1)  # the first start has done 100
-    job.take("a", told(100, 50), agent="1", attempt=1)
-    job.take("a", told(70), agent="2", attempt=1)  # it reads the second one alone
+    job.take("a", reported(100), agent="1")
+    job.take("a", reported(100, 20), agent="1", attempt=1)  # the first start has done 100
+    job.take("a", reported(100, 50), agent="1", attempt=1)
+    job.take("a", reported(70), agent="2", attempt=1)  # it reads the second one alone
     assert whole(job) == 170
     # That has by then done more than was ever told.
-    job.take("a", told(400), agent="3", attempt=1)
+    job.take("a", reported(400), agent="3", attempt=1)
     assert whole(job) == 500
-    job.take("a", told(3), agent="4", attempt=2)
+    job.take("a", reported(3), agent="4", attempt=2)
     assert whole(job) == 503
 
 
 def test_another_agent_of_a_host_keeps_the_groups_that_it_does_not_see_any_more() -> None:
     job = JobHistograms()
-    job.take("a", told(1000), agent="1")
-    job.take("a", told(2), agent="2")
+    job.take("a", reported(1000), agent="1")
+    job.take("a", reported(2), agent="2")
     assert whole(job) == 1000
-    job.take("a", told(7), agent="2")
+    job.take("a", reported(7), agent="2")
     assert whole(job) == 1005
 
 
@@ -222,8 +222,8 @@ def test_totals_never_fall_and_rise_by_no_more_than_was_seen(looks: list) -> Non
         for word, times_found in totals.found.items():
             now["found", word] = times_found
         for one in range(3):
-            if (told := totals.rank(one)) is not None:
-                now[str(one), "late"], now[str(one), "transfer"] = told[:2]
+            if (reported := totals.rank(one)) is not None:
+                now[str(one), "late"], now[str(one), "transfer"] = reported[:2]
         assert all(now[key] >= value for key, value in before.items())
         calls_before, calls = (
             sum(value for key, value in values.items() if key[-1] == "calls")
@@ -266,7 +266,7 @@ def test_time_in_ops_counts_once_whether_they_last_or_have_ended(
     ops: list, looks: list, restart_ns: int
 ) -> None:
     totals = Accumulator()
-    told = (0, 0)
+    reported = (0, 0)
     # What lasts when a life ends is known when it is looked at then.
     for now, how in sorted([*looks, (restart_ns, "x")]):
         is_new = now > restart_ns
@@ -284,15 +284,15 @@ def test_time_in_ops_counts_once_whether_they_last_or_have_ended(
             life=(int(is_new), 1),
         )
         totals.take(host(facts))
-        before = told
-        told = waited(totals)
-        assert told[0] >= before[0]
-        assert told[1] >= before[1]
+        before = reported
+        reported = waited(totals)
+        assert reported[0] >= before[0]
+        assert reported[1] >= before[1]
         old = time_in_ops(ops, 0, restart_ns) if is_new else (0, 0)
-        assert told[0] <= all_late + old[0]
-        assert told[1] <= all_transfer + old[1]
+        assert reported[0] <= all_late + old[0]
+        assert reported[1] <= all_transfer + old[1]
         if how == "x":
-            assert told == (all_late + old[0], all_transfer + old[1])
+            assert reported == (all_late + old[0], all_transfer + old[1])
 
 
 def test_a_wait_that_goes_on_counts_before_it_ends() -> None:

@@ -67,11 +67,11 @@ def test_of_a_run_that_is_over_only_the_rank_that_was_killed_is_dead(tmp_path: P
 
 def test_an_agent_that_is_told_who_was_asked_to_end_says_the_same(tmp_path: Path) -> None:
     put_records(tmp_path)
-    roster = Roster(tmp_path, HOST, is_told=True)
+    roster = Roster(tmp_path, HOST, is_reported=True)
     try:
         roster.tick(time.monotonic_ns())
         for one in ENDS:
-            roster.on_told(one)
+            roster.on_reported_end(one)
         ranks = RankReader().read(roster, time.monotonic_ns())
     finally:
         roster.close()

@@ -57,7 +57,7 @@ def wait_for(is_it: Callable[[], object]) -> None:
         time.sleep(0.005)  # the thread looks when it gets to it
 
 
-class Told:
+class Reported:
     """A binding that says what it was given, then fails."""
 
     def __init__(self, *answers: Mapping[int, GpuUse]) -> None:
@@ -106,12 +106,12 @@ def test_use_is_told_until_the_first_error_which_switches_it_off(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     use = {5: GpuUse(0.5, 100)}
-    told = Told(use, use, use)
-    gpus = Gpus(lambda: told, every_s=0.02)
+    reported = Reported(use, use, use)
+    gpus = Gpus(lambda: reported, every_s=0.02)
     wait_for(lambda: gpus.use_of(5) == use[5])
     assert gpus.use_of(6) is None
     wait_for(lambda: not gpus.has_any)
-    wait_for(lambda: told.is_closed)
+    wait_for(lambda: reported.is_closed)
     assert gpus.use_of(5) is None
     assert [record.getMessage() for record in caplog.records] == [
         "GPU use is no longer available: the driver is gone"
@@ -119,9 +119,9 @@ def test_use_is_told_until_the_first_error_which_switches_it_off(
 
 
 def test_closing_ends_the_thread() -> None:
-    told = Told({}, {})
-    gpus = Gpus(lambda: told, every_s=60)
+    reported = Reported({}, {})
+    gpus = Gpus(lambda: reported, every_s=60)
     gpus.use_of(1)
-    wait_for(lambda: len(told.answers) == 1)
+    wait_for(lambda: len(reported.answers) == 1)
     gpus.close()
-    wait_for(lambda: told.is_closed)
+    wait_for(lambda: reported.is_closed)

@@ -14,9 +14,9 @@ from distdbg.diagnose.traits import Trait
 from distdbg.follow.joining import note_joins
 from distdbg.follow.watched_rank import WatchedRank
 from distdbg.record.ends import RankEnd
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.join_calls import JoinCall, write_join_call
 from distdbg.record.rank_state import RankState
+from distdbg.record.recorded_frame import RecordedFrame
 
 S = 10**9
 CALL = JoinCall(

@@ -57,17 +57,17 @@ def tell(log: KeptLog, at_s: float, **more: Any) -> dict[str, Any]:
     return log.describe({0, 1}, now_ns=int(at_s * S), wall_ns=int(at_s * S), **more)
 
 
-def texts(told: dict[str, Any]) -> list[tuple[list[int], str]]:
-    return [(line["ranks"], line["text"]) for line in told["lines"]]
+def texts(reported: dict[str, Any]) -> list[tuple[list[int], str]]:
+    return [(line["ranks"], line["text"]) for line in reported["lines"]]
 
 
 def test_lines_of_ranks_are_merged_and_told_once(files: Files, log: KeptLog) -> None:
     files.write(0, "begin\nzero\n", 100.0)
     files.write(1, "begin\none\n", 100.2)
-    told = tell(log, 105)
-    assert texts(told) == [([0, 1], "begin"), ([0], "zero"), ([1], "one")]
+    reported = tell(log, 105)
+    assert texts(reported) == [([0, 1], "begin"), ([0], "zero"), ([1], "one")]
     files.write(1, "more\nhalf", 106.0)
-    later = tell(log, 110, after=told["next"])
+    later = tell(log, 110, after=reported["next"])
     assert texts(later) == [([1], "more")]
     assert texts(tell(log, 111, after=later["next"])) == []
     assert texts(tell(log, 111, only={0})) == [([0, 1], "begin"), ([0], "zero")]
@@ -82,21 +82,21 @@ def test_output_of_other_hosts_in_the_same_folder_is_theirs(files: Files, log: K
 
 def test_of_long_output_the_end_is_read(files: Files, log: KeptLog) -> None:
     files.write(0, "".join(f"line {n}\n" for n in range(100_000)), 100.0)
-    told = tell(log, 105, most=2000)
-    assert texts(told)[-1] == ([0], "line 99999")
-    assert 1000 < len(told["lines"]) <= 2000
+    reported = tell(log, 105, most=2000)
+    assert texts(reported)[-1] == ([0], "line 99999")
+    assert 1000 < len(reported["lines"]) <= 2000
     files.write(0, "x" * 5_000_000 + "\nlast\n", 106.0)
-    assert texts(tell(log, 110, after=told["next"]))[-1] == ([0], "last")
+    assert texts(tell(log, 110, after=reported["next"]))[-1] == ([0], "last")
 
 
 def test_files_are_let_go_of_when_nobody_asks_and_read_on_from_there(
     files: Files, log: KeptLog
 ) -> None:
     files.write(0, "one\n", 100.0)
-    told = tell(log, 105)
+    reported = tell(log, 105)
     log.rest(int(300 * S))
     files.write(0, "two\n", 299.0)
-    assert texts(tell(log, 305, after=told["next"])) == [([0], "two")]
+    assert texts(tell(log, 305, after=reported["next"])) == [([0], "two")]
 
 
 def test_a_progress_bar_is_its_last_state(files: Files, log: KeptLog) -> None:
@@ -105,6 +105,6 @@ def test_a_progress_bar_is_its_last_state(files: Files, log: KeptLog) -> None:
 
 
 def test_where_nothing_is_kept_it_is_said(log: KeptLog) -> None:
-    told = tell(log, 100)
-    assert not told["is_kept"]
-    assert "--redirects 3" in told["why"]
+    reported = tell(log, 100)
+    assert not reported["is_kept"]
+    assert "--redirects 3" in reported["why"]

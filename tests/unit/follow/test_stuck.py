@@ -200,10 +200,10 @@ def test_the_call_of_the_program_is_named_and_that_no_thread_is_left_to_end_its_
             "; its thread 'decoder' is at train.py:24 (decode), in Queue.get() of queue.py"
         )
         assert threads_in(found.why) == [("'decoder'", "train.py:24 (decode)")]
-        is_told = advice_of_reason(found.why).startswith("none of its threads goes on")
+        is_reported = advice_of_reason(found.why).startswith("none of its threads goes on")
         of_pool = found.why.replace("Queue.get() of queue.py", "Pool.map() of pool.py")
         assert "Pool never notices" in advice_of_reason(of_pool.partition(";")[0])
-        assert is_told is is_alone
+        assert is_reported is is_alone
     # A queue between processes waits for others than threads.
     at = thread(native("sem_wait"), StackFrame("Queue.get", "/usr/lib/python3.11/q.py", 1), py())
     assert NO_OTHER_THREAD not in judged(look(0, at, **facts), look(1, at, **facts)).why

@@ -7,8 +7,9 @@ import pytest
 from distdbg.follow.stacks import RankStacks, StackFrame, ThreadStack
 from distdbg.follow.tail import CurrentOps
 from distdbg.follow.watched_rank import WatchedRank, name_op
-from distdbg.record.entries import KIND_LABELS, Group, OpEntry, RecordedFrame, WorkWaitEntry
+from distdbg.record.entries import KIND_LABELS, Group, OpEntry, WorkWaitEntry
 from distdbg.record.rank_state import RankState
+from distdbg.record.recorded_frame import RecordedFrame
 
 SECOND = 10**9
 

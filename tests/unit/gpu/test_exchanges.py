@@ -130,6 +130,6 @@ def test_a_rank_that_ends_in_the_middle_is_told_to_the_others(
             dist.all_to_all_single(x, y)
         return "" if rank == 1 and how == "leaves" else str(ended.value)
 
-    told = run(monkeypatch, transport, program, 2)
-    assert "rank 1" in told[0]
-    assert how == "leaves" or "failed on the GPU: CudaError: 700" in told[1]
+    reported = run(monkeypatch, transport, program, 2)
+    assert "rank 1" in reported[0]
+    assert how == "leaves" or "failed on the GPU: CudaError: 700" in reported[1]

@@ -49,9 +49,9 @@ def test_memory_that_its_owner_frees_is_closed_before_new_memory_is_opened(
 
     dist.run_threads(program, 2, timeout_s=240)
     for rank in (0, 1):
-        told = [call for call in machine.calls[rank] if call[0] in ("open", "close")]
+        reported = [call for call in machine.calls[rank] if call[0] in ("open", "close")]
         [first, second] = [each.buffer_id for each in machine.allocations if each.owner != rank]
-        assert told == [("open", first), ("close", first), ("open", second), ("close", second)]
+        assert reported == [("open", first), ("close", first), ("open", second), ("close", second)]
 
 
 def test_no_more_than_some_allocations_are_kept_open(

@@ -64,9 +64,9 @@ def test_a_device_that_hangs_in_the_middle_is_ended_by_the_limit(
             move(x, 0.4 if dist.get_rank() == who else None, is_async=is_async)
         return ended.value
 
-    told = run(program)
+    reported = run(program)
     name, others = ["send", "recv"][who], ["send", "recv"][1 - who]
-    late, other = told[who], told[1 - who]
+    late, other = reported[who], reported[1 - who]
     pattern = rf"{name} on group 'world' waited \S+ s for this rank's GPU: it (.+) \(tag 0\)"
     found = re.fullmatch(pattern, late.what)
     assert found is not None, late.what
@@ -106,9 +106,9 @@ def test_a_device_that_fails_in_the_middle_is_told_at_once(
             assert isinstance(ended.value, DistBackendError)
         return ended.value.what
 
-    told = run(program)
-    assert told[who] == f"{name} on group 'world' failed on the GPU: CudaError: 700"
-    assert told[who].partition(":")[0] in told[1 - who]
+    reported = run(program)
+    assert reported[who] == f"{name} on group 'world' failed on the GPU: CudaError: 700"
+    assert reported[who].partition(":")[0] in reported[1 - who]
 
 
 @TRANSPORTS

@@ -213,8 +213,8 @@ def test_an_allocation_is_opened_once_and_closed_when_its_owner_has_freed_it(
 
     run(program)
     [first, second] = [each.buffer_id for each in machine.allocations if each.owner == 0]
-    told = [call for call in machine.calls[1] if call[0] in ("open", "close")]
-    assert told == [("open", first), ("close", first), ("open", second), ("close", second)]
+    reported = [call for call in machine.calls[1] if call[0] in ("open", "close")]
+    assert reported == [("open", first), ("close", first), ("open", second), ("close", second)]
     assert machine.names(1).count("open event") == 1
     assert machine.names(0).count("export") == 2
 

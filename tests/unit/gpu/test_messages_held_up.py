@@ -79,12 +79,12 @@ def test_an_array_that_is_never_ready_is_told_as_such(machine: Machine, who: int
             move(x, 0.3 if rank == 0 else None)
         return str(late.value)
 
-    told = run(program)
+    reported = run(program)
     if who == 0 and os.environ["DISTDBG_GPU_IPC"] == "always":
-        assert "no copy was begun: the sender's stream had not reached its call" in told[1]
+        assert "no copy was begun: the sender's stream had not reached its call" in reported[1]
     else:
-        assert "no copy was begun: this program's stream had not reached the call" in told[who]
-        assert f"this rank's GPU: it had copied 0 of {NBYTES} bytes" in told[who]
+        assert "no copy was begun: this program's stream had not reached the call" in reported[who]
+        assert f"this rank's GPU: it had copied 0 of {NBYTES} bytes" in reported[who]
 
 
 def test_messages_are_received_in_the_other_order_of_their_tags(machine: Machine) -> None:

@@ -42,7 +42,7 @@ def test_a_group_that_is_collected_in_the_middle_of_a_message_leaves_nothing(
     monkeypatch.setattr(chunks, "CHUNK_NBYTES", CHUNK)
     monkeypatch.setenv("DISTDBG_GPU_IPC", "off")
     forgotten: list[weakref.ref[Any]] = []
-    told: list[str] = []
+    reported: list[str] = []
 
     has_hung = threading.Event()
 
@@ -76,7 +76,7 @@ def test_a_group_that_is_collected_in_the_middle_of_a_message_leaves_nothing(
             dist.recv(np.zeros(1), 0, tag=2)
             with pytest.raises(DistError) as ended:
                 dist.send(x, 0, tag=1 if hangs else 3)
-            told.append(ended.value.what)
+            reported.append(ended.value.what)
             dist.destroy_process_group()
 
     threads = [threading.Thread(target=rank_main, args=(rank,)) for rank in (0, 1)]
@@ -92,7 +92,7 @@ def test_a_group_that_is_collected_in_the_middle_of_a_message_leaves_nothing(
         if thread.name == SERVING:
             thread.join(10.0)
     assert not serving()
-    assert "rank 0" in told[0]
+    assert "rank 0" in reported[0]
     assert len(held_copies._held) == int(hangs)
     held_copies._held.clear()
     gc.collect()  # and what it was held in

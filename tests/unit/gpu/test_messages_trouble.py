@@ -136,10 +136,10 @@ def test_a_copy_that_hangs_is_ended_by_the_limit_and_one_that_fails_at_once(
                 assert isinstance(ended.value, expected)
             return ended.value.what
 
-        told = run(program)
+        reported = run(program)
         if how == "fails":
-            assert told[1] == "recv on group 'world' failed on the GPU: CudaError: 700"
-            assert "recv on group 'world' failed on the GPU" in told[0]
+            assert reported[1] == "recv on group 'world' failed on the GPU: CudaError: 700"
+            assert "recv on group 'world' failed on the GPU" in reported[0]
         getattr(machine, how).clear()
 
 

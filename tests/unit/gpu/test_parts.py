@@ -89,7 +89,7 @@ class _Recording:
     """In the place of the driver: what is queued, and what the host waits for."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.streams = iter(["down", "up"])
         #: Where each chunk begins on the device.
         self.base = 0
@@ -98,14 +98,14 @@ class _Recording:
         return SimpleNamespace(name=next(self.streams))
 
     def wait_for(self, stream: Any, event: int) -> None:
-        self.told.append(f"{stream.name} after the program")
+        self.reported.append(f"{stream.name} after the program")
 
     def event(self, stream: Any) -> Any:
-        return self.told[-1]
+        return self.reported[-1]
 
     def copy(self, target: int, source: int, nbytes: int, stream: Any) -> None:
         number = (target if stream.name == "up" else source) // nbytes
-        self.told.append(f"{stream.name} {number}")
+        self.reported.append(f"{stream.name} {number}")
 
     def pinned(self, nbytes: int) -> Any:
         return np.zeros(nbytes, np.uint8)
@@ -151,10 +151,10 @@ def test_chunks_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     Pipeline(driver).run(
         job, 2, 4 * nbytes, SimpleNamespace(ptr=0),
-        lambda inputs, outputs: driver.told.append("op"),
-        lambda event: driver.told.append(f"until {event}"),
+        lambda inputs, outputs: driver.reported.append("op"),
+        lambda event: driver.reported.append(f"until {event}"),
     )  # fmt: skip
-    assert driver.told == [
+    assert driver.reported == [
         "down after the program", "up after the program",
         "down 0",
         "down 1", "until down 0", "op", "up 0",

@@ -79,10 +79,10 @@ def test_a_message_that_gets_no_room_says_what_it_waited_for(
             move(x, 0.4, is_async=is_async)
         return str(late.value)
 
-    told = run(program)
+    reported = run(program)
     wanted = f"it waited for pinned memory for messages that are received: {2 * PLACES} of {2 * PLACES} bytes"
-    assert wanted in told[1], told
-    assert "DISTDBG_PINNED_NBYTES" in told[1]
+    assert wanted in reported[1], reported
+    assert "DISTDBG_PINNED_NBYTES" in reported[1]
     taken.clear()
 
 

@@ -171,7 +171,7 @@ def test_what_an_op_over_ipc_has_is_held_until_the_gpu_is_done(machine: Machine)
 
 
 def test_who_does_not_come_to_the_first_op_is_named(machine: Machine) -> None:
-    told: list[OpTimeout] = []
+    reported: list[OpTimeout] = []
 
     def program() -> None:
         group: Any = dist.group.WORLD
@@ -181,13 +181,13 @@ def test_who_does_not_come_to_the_first_op_is_named(machine: Machine) -> None:
         group.set_timeout(timedelta(seconds=0.5))
         with pytest.raises(OpTimeout) as late:
             sum_of(machine, 1)
-        told.append(late.value)
+        reported.append(late.value)
         raise late.value
 
     with pytest.raises(DistError):  # of either rank
         dist.run_threads(program, 2, timeout_s=240)
-    assert re.match(r"all_reduce #1 on group 'world' waited .* for rank 1 of 0-1", told[0].what)
-    assert told[0].missing == [1]
+    assert re.match(r"all_reduce #1 on group 'world' waited .* for rank 1 of 0-1", reported[0].what)
+    assert reported[0].missing == [1]
 
 
 def test_arrays_of_an_op_are_all_on_the_gpu_or_none(machine: Machine) -> None:
@@ -236,12 +236,12 @@ def test_the_record_has_one_op_for_each(
     dist.run_threads(program, 2, timeout_s=240)
     for rank in (0, 1):
         ops = read_record(tmp_path / f"rank{rank:05}.ddr").ops
-        told = [
+        reported = [
             (op.name, op.seq, op.status_label, op.started_ns is not None)
             for op in ops
             if op.form is not None and op.form.device == "cuda:0"
         ]
-        assert told == [
+        assert reported == [
             ("all_reduce", 1, "ok", True),
             ("broadcast", 2, "mismatch", False),
             ("all_reduce", 3, "ok", True),
@@ -292,13 +292,14 @@ def test_arrays_on_the_host_on_one_rank_are_a_mismatch_and_the_group_goes_on(
         assert np.array_equal(x, np.ones(4))
         return str(differs.value)
 
-    for told in dist.run_threads(program, 3, timeout_s=30):
+    for reported in dist.run_threads(program, 3, timeout_s=30):
         assert (
-            "on group 'world' differs between ranks: on cuda on ranks 0,2, on cpu on rank 1" in told
+            "on group 'world' differs between ranks: on cuda on ranks 0,2, on cpu on rank 1"
+            in reported
         )
-        assert re.search(r"ranks 0,2 called all_reduce at \S*test_trouble.py:\d", told)
-        assert re.search(r"rank 1 called all_reduce at \S*test_trouble.py:\d", told)
-        assert "the group is still usable" in told
+        assert re.search(r"ranks 0,2 called all_reduce at \S*test_trouble.py:\d", reported)
+        assert re.search(r"rank 1 called all_reduce at \S*test_trouble.py:\d", reported)
+        assert "the group is still usable" in reported
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -334,9 +335,9 @@ def test_sizes_that_go_different_ways_are_told_as_sizes(
         dist.barrier()
         return str(differs.value)
 
-    for told in dist.run_threads(program, 2, timeout_s=30):
-        assert "float32[15000] on rank 0, float32[17000] on cuda on rank 1" in told
-        assert "arrays on a GPU on all ranks" not in told
+    for reported in dist.run_threads(program, 2, timeout_s=30):
+        assert "float32[15000] on rank 0, float32[17000] on cuda on rank 1" in reported
+        assert "arrays on a GPU on all ranks" not in reported
 
 
 def test_at_info_they_are_a_mismatch_too(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,8 +350,8 @@ def test_at_info_they_are_a_mismatch_too(machine: Machine, monkeypatch: pytest.M
             dist.all_reduce(x if dist.get_rank() == 1 else machine.array(x))
         return str(differs.value)
 
-    for told in dist.run_threads(program, 3, timeout_s=30):
-        assert "on cuda on ranks 0,2, on cpu on rank 1" in told
+    for reported in dist.run_threads(program, 3, timeout_s=30):
+        assert "on cuda on ranks 0,2, on cpu on rank 1" in reported
 
 
 @pytest.mark.slow

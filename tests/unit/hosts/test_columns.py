@@ -18,7 +18,7 @@ from distdbg.hosts.columns import (
     RowColumn,
     decode,
     encode,
-    is_told,
+    is_reported,
 )
 
 #: A machine may be busy.
@@ -52,8 +52,8 @@ def test_both_ends_have_the_same_rows_after_every_batch(first: Any, second: Any)
     there: dict[int, Any] = {}
     for step, rows in enumerate((first, second)):
         now_ns = NOW + step * 3 * 10**9
-        batch, told, _ = encode(SCHEMA, in_order(rows), here, now_ns)
-        here.update(told)
+        batch, reported, _ = encode(SCHEMA, in_order(rows), here, now_ns)
+        here.update(reported)
         there.update(decode(SCHEMA, json.loads(json.dumps(batch)), there, now_ns))
         assert there == here
         for key, row in rows.items():
@@ -66,12 +66,12 @@ def test_both_ends_have_the_same_rows_after_every_batch(first: Any, second: Any)
 @patient
 @given(ROWS, ROWS)
 def test_times_that_are_news_are_exact(first: Any, second: Any) -> None:
-    _, told, snapped = encode(SCHEMA, in_order(first), {}, NOW, exact=first)
+    _, reported, snapped = encode(SCHEMA, in_order(first), {}, NOW, exact=first)
     assert not snapped
-    assert all(abs(told[key][2] - row[2]) <= UNIT_NS for key, row in first.items())
-    _, told, snapped = encode(SCHEMA, in_order(second), told, NOW, exact=second)
+    assert all(abs(reported[key][2] - row[2]) <= UNIT_NS for key, row in first.items())
+    _, reported, snapped = encode(SCHEMA, in_order(second), reported, NOW, exact=second)
     assert not snapped
-    assert all(abs(told[key][2] - row[2]) <= UNIT_NS for key, row in second.items())
+    assert all(abs(reported[key][2] - row[2]) <= UNIT_NS for key, row in second.items())
 
 
 def test_ranks_that_move_alike_are_one_run() -> None:
@@ -84,13 +84,13 @@ def test_ranks_that_move_alike_are_one_run() -> None:
 
 def test_a_time_that_has_just_been_is_told_exactly_later() -> None:
     row = (1, "x", NOW - 300_000_000, ())
-    _, told, snapped = encode(SCHEMA, {0: row}, {}, NOW)
+    _, reported, snapped = encode(SCHEMA, {0: row}, {}, NOW)
     assert snapped
-    assert is_told(SCHEMA, row, told[0], NOW)
-    assert not is_told(SCHEMA, row, told[0], NOW + 10**9)
-    _, told, snapped = encode(SCHEMA, {0: row}, told, NOW + 10**9)
+    assert is_reported(SCHEMA, row, reported[0], NOW)
+    assert not is_reported(SCHEMA, row, reported[0], NOW + 10**9)
+    _, reported, snapped = encode(SCHEMA, {0: row}, reported, NOW + 10**9)
     assert not snapped
-    assert is_told(SCHEMA, row, told[0], NOW + 10**9)
+    assert is_reported(SCHEMA, row, reported[0], NOW + 10**9)
 
 
 GOOD = [[0, 2], ["x"], [[1, 5, 6], [0, 1, 2], [1, 1, 2], []]]

@@ -183,8 +183,8 @@ def test_nobody_with_another_token_is_let_in_and_it_is_said_once(
             with socket.create_connection(where, 5) as sock:
                 answer(sock, Handshake(b"another", "r/0", 1))
                 assert sock.recv(1) == b""
-    told = [entry for entry in caplog.messages if "token" in entry]
-    assert told == ["the link with 127.0.0.1 is cut: it does not know the token"]
+    reported = [entry for entry in caplog.messages if "token" in entry]
+    assert reported == ["the link with 127.0.0.1 is cut: it does not know the token"]
     job.start(1)
     poll_for(lambda: ranks_seen(job.trees[0]) == [0, 1])
 

@@ -33,9 +33,9 @@ def test_an_account_comes_to_the_root_as_old_as_it_is() -> None:
     nodes = attached(3)
     nodes[1].put_account({"now": 5, "ranks": []}, 0, _S)
     exchange(nodes, _S)
-    [told] = nodes[0].told_accounts()
-    assert (told.node, told.request, told.account) == (1, 0, {"now": 5, "ranks": []})
-    assert told.made_ns <= _S + 50_000_000
+    [reported] = nodes[0].received_accounts()
+    assert (reported.node, reported.request, reported.account) == (1, 0, {"now": 5, "ranks": []})
+    assert reported.made_ns <= _S + 50_000_000
 
 
 def test_a_probe_reaches_all_and_their_answers_have_its_number() -> None:
@@ -47,7 +47,10 @@ def test_a_probe_reaches_all_and_their_answers_have_its_number() -> None:
         assert node.account_request == AccountRequest(1, (4, 5))
         node.put_account({"ranks": [node.node]}, node.account_request.number, 3 * _S)
     exchange(nodes, 3 * _S)
-    assert {told.node: told.request for told in nodes[0].told_accounts()} == {1: 1, 2: 1}
+    assert {reported.node: reported.request for reported in nodes[0].received_accounts()} == {
+        1: 1,
+        2: 1,
+    }
 
 
 def test_a_host_that_is_lost_vouches_for_nothing() -> None:
@@ -55,7 +58,7 @@ def test_a_host_that_is_lost_vouches_for_nothing() -> None:
     nodes[1].put_account({"ranks": []}, 0, _S)
     exchange(nodes, _S)
     nodes[0].detach(1, 2 * _S)
-    assert nodes[0].told_accounts() == []
+    assert nodes[0].received_accounts() == []
 
 
 def test_what_is_too_long_or_no_account_is_refused() -> None:

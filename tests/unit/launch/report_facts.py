@@ -67,7 +67,7 @@ def record(doing: str, rank: int = 2, **facts: Any) -> RecordFacts:
     return RecordFacts(path=path, doing=doing, **facts)
 
 
-def told(*evidence: LostRankEvidence, **facts: Any) -> str:
+def reported(*evidence: LostRankEvidence, **facts: Any) -> str:
     """The report; the order in which ranks are known must not matter."""
     outcome = JobOutcome(evidence=evidence, run_folder=FOLDER, **facts)
     text = report(outcome)

@@ -153,8 +153,8 @@ def test_the_report_is_headed_by_it() -> None:
     known = read_diagnosis(document(0, FINDING))
     assert known is not None
     known = replace(known, source=("at x.py:50 (fit): a()", "  noted"))
-    told = report(JobOutcome(evidence=evidence, diagnosis=known))
-    assert told.splitlines() == [
+    reported = report(JobOutcome(evidence=evidence, diagnosis=known))
+    assert reported.splitlines() == [
         f"MISMATCH: {FINDING['what']}",
         "  ranks 0,2 made 5 barriers",
         "  rank 1 failed because of it: RankLeft",
@@ -202,18 +202,18 @@ def test_waits_that_the_first_line_has_are_not_told_again(is_one_place: bool) ->
     }
     found = read_diagnosis(document(0, finding))
     assert found is not None
-    told = found.evidence
-    assert len(told) == (1 if is_one_place else 3)
-    assert told[-1] == "rank 0 came first"
+    reported = found.evidence
+    assert len(reported) == (1 if is_one_place else 3)
+    assert reported[-1] == "rank 0 came first"
 
 
 def test_a_fact_whose_place_is_in_another_line_is_told_once() -> None:
-    told = [
+    reported = [
         "rank 3 skipped all_reduce #9 at a.py:7 (f)",
         "rank 3 skipped all_reduce #9",
         "rank 1 is well",
     ]
-    finding = FINDING | {"evidence": [{"text": text} for text in told]}
+    finding = FINDING | {"evidence": [{"text": text} for text in reported]}
     found = read_diagnosis(document(0, finding))
     assert found is not None
-    assert found.evidence == (told[0], told[2])
+    assert found.evidence == (reported[0], reported[2])

@@ -30,6 +30,20 @@ def test_an_exception_group_is_shown_where_it_was_raised() -> None:
     ]
 
 
+def test_the_traceback_of_another_rank_in_a_message_is_not_where_it_was_raised() -> None:
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/job/load.py", line 9, in load\n'
+        "    dcp.load(state)\n"
+        "CheckpointException: CheckpointException ranks:dict_keys([1])\n"
+        "Traceback (most recent call last): (RANK 1)\n"
+        '  File "/venv/lib/python3.11/site-packages/torch/planner.py", line 495, in plan\n'
+        "    raise RuntimeError(text)\n"
+        "RuntimeError: no key\n"
+    )
+    assert last_line(last_frames(text)) == ["at load.py:9 (load): dcp.load(state)"]
+
+
 def test_a_note_that_looks_like_a_traceback_hides_no_frames() -> None:
     text = (
         "Traceback (most recent call last):\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from dataclasses import replace
 
 import pytest
@@ -27,13 +26,13 @@ from tests.unit.launch.report_facts import (
     golden,
     lost,
     record,
+    reported,
     terminated,
-    told,
 )
 
 
 def test_a_job_that_ends_well_says_nothing() -> None:
-    assert told(LostRankEvidence(end=ended(0)), LostRankEvidence(end=ended(1))) == ""
+    assert reported(LostRankEvidence(end=ended(0)), LostRankEvidence(end=ended(1))) == ""
     assert code(LostRankEvidence(end=ended(0))) == 0
 
 
@@ -48,7 +47,7 @@ def test_who_ran_out_of_batches_leads_also_where_no_diagnosis_is_at_hand(leaves:
         )
         for rank in ((0, 2) if leaves else (0, 1, 2))
     ]
-    lines = told(*failed, *([LostRankEvidence(end=ended(1))] if leaves else [])).splitlines()
+    lines = reported(*failed, *([LostRankEvidence(end=ended(1))] if leaves else [])).splitlines()
     assert lines[0].endswith("MISMATCH: rank 1 ran out of batches at step 312, ranks 0,2 went on")
     assert not [line for line in lines[1:] if "ran out" in line]
     assert "  called at train.py:8 (step)" in lines
@@ -61,7 +60,7 @@ def test_an_exception_is_told_with_its_lines() -> None:
         error_file=f"{FOLDER}/logs/attempt_0/2/error.json",
     )
     golden(
-        told(first, terminated(0), terminated(1), terminated(3)),
+        reported(first, terminated(0), terminated(1), terminated(3)),
         [
             "FAILED: rank 2 raised ValueError: no data (host n14, pid 8812)",
             "  at train.py:80 (main): step(batch)",
@@ -81,7 +80,7 @@ def test_an_exception_without_error_file_is_taken_from_the_record() -> None:
         raised_wall_ns=BEGAN + S // 2,
     )
     golden(
-        told(LostRankEvidence(end=ended(2, exit_code=1), record=facts), terminated(0)),
+        reported(LostRankEvidence(end=ended(2, exit_code=1), record=facts), terminated(0)),
         [
             "FAILED: rank 2 raised ValueError: no data (host n14, pid 8812)",
             "  raised ValueError: no data 0.1 s ago, train.py:80 (main)",
@@ -93,9 +92,9 @@ def test_an_exception_without_error_file_is_taken_from_the_record() -> None:
 
 def test_a_code_without_an_exception_is_of_sys_exit() -> None:
     facts = record("its program returned 0.1 s ago", how=Exit.RETURNED)
-    text = told(LostRankEvidence(end=ended(2, exit_code=3), record=facts), terminated(0))
+    text = reported(LostRankEvidence(end=ended(2, exit_code=3), record=facts), terminated(0))
     assert f"  hint: {BY_SYS_EXIT}\n" in text
-    assert "@distdbg.record" in told(LostRankEvidence(end=ended(2, exit_code=3)), terminated(0))
+    assert "@distdbg.record" in reported(LostRankEvidence(end=ended(2, exit_code=3)), terminated(0))
 
 
 def test_an_exception_without_any_file_shows_the_end_of_stderr() -> None:
@@ -103,7 +102,7 @@ def test_an_exception_without_any_file_shows_the_end_of_stderr() -> None:
         end=ended(2, exit_code=1), stderr_file="/logs/2/stderr.log", stderr_tail=("a", "Error: b")
     )
     golden(
-        told(first, terminated(0)),
+        reported(first, terminated(0)),
         [
             "FAILED: rank 2 exited with code 1 (host n14, pid 8812)",
             "  the end of its stderr:",
@@ -120,7 +119,7 @@ def test_an_exception_without_any_file_shows_the_end_of_stderr() -> None:
 def test_an_exit_code_is_told_and_passed_on() -> None:
     evidence = [LostRankEvidence(end=ended(1, exit_code=3)), terminated(0), terminated(2)]
     golden(
-        told(*evidence, max_restarts=3, attempt=3),
+        reported(*evidence, max_restarts=3, attempt=3),
         [
             "FAILED: rank 1 exited with code 3 (host n14, pid 8811)",
             "  hint: @distdbg.record on main() brings its traceback here",
@@ -138,7 +137,7 @@ def test_a_kill_is_told_with_where_the_rank_was_and_who_lost_it() -> None:
     )
     evidence = [first, lost(0, 2), lost(1, 2), lost(3, 2)]
     golden(
-        told(*evidence),
+        reported(*evidence),
         [
             "RANK DIED: rank 2 was killed by SIGKILL (host n14, pid 8812)",
             "  memory: no kill by the kernel's OOM killer",
@@ -152,50 +151,9 @@ def test_a_kill_is_told_with_where_the_rank_was_and_who_lost_it() -> None:
     assert code(*evidence) == 137
 
 
-def test_a_kill_of_the_rank_that_used_far_more_than_the_others_is_told_so() -> None:
-    grown = LostRankEvidence(end=ended(1, signal=9, max_rss_nbytes=335 << 20))
-    usual = [
-        replace(lost(r, 1), end=ended(r, exit_code=1, max_rss_nbytes=49 << 20)) for r in (0, 2)
-    ]
-    text = told(grown, *usual)
-    assert "memory: 335.0 MiB used at most (the other ranks 49.0 MiB)" in text
-    assert "  hint: see what takes memory on rank 1 alone: a scheduler, a memory" in text
-    alike = [replace(one, end=replace(one.end, max_rss_nbytes=300 << 20)) for one in usual]
-    assert "the other ranks" not in told(grown, *alike)
-    assert "hint: who sent SIGKILL is unknown" in told(grown, *alike)
-
-
-def test_who_got_no_more_memory_and_used_far_more_than_the_others_is_told_so() -> None:
-    grown = LostRankEvidence(
-        end=ended(1, exit_code=1, max_rss_nbytes=595 << 20), error=error("MemoryError: 3.4 MiB")
-    )
-    usual = [
-        replace(lost(r, 1), end=ended(r, exit_code=1, max_rss_nbytes=56 << 20)) for r in (0, 2)
-    ]
-    text = told(grown, *usual)
-    assert "memory: 595.0 MiB used at most (the other ranks 56.0 MiB)" in text
-    assert "  hint: see what grows on rank 1 alone: a list, a cache, a view" in text
-    alike = [replace(one, end=replace(one.end, max_rss_nbytes=500 << 20)) for one in usual]
-    assert "the other ranks" not in told(grown, *alike)
-    assert "hint: smaller batches" in told(grown, *alike)
-
-
-def test_a_kill_is_told_with_its_time_and_what_is_known_of_memory() -> None:
-    end = ended(2, signal=9, max_rss_nbytes=3 << 30)
-    lines = told(LostRankEvidence(end=end), memory_limit="4.0 GiB (cgroup)").splitlines()
-    when = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(end.wall_ns // 10**9))
-    assert lines[1] == (
-        "  memory: 3.0 GiB used at most, limit 4.0 GiB (cgroup), no kill by the kernel's OOM killer"
-    )
-    assert lines[-2:] == [f"  died at {when}", f"  run folder: {FOLDER}"]
-    by_agent = told(LostRankEvidence(end=replace(end, by="agent")))
-    assert "  memory: 3.0 GiB used at most\n" in by_agent
-    assert "memory:" not in told(LostRankEvidence(end=replace(end, signal=11)))
-
-
 def test_an_age_at_the_end_is_counted_from_that_end() -> None:
     known = record("last op barrier #3 on group 'dp' ended 4.0 s ago, called at a.py:9 (main)")
-    text = told(LostRankEvidence(end=ended(2, signal=9), record=known))
+    text = reported(LostRankEvidence(end=ended(2, signal=9), record=known))
     assert "at its end: last op barrier #3 on group 'dp' ended 4.0 s before, called at" in text
 
 
@@ -203,7 +161,7 @@ def test_an_age_at_the_end_is_counted_from_that_end() -> None:
 def test_a_crash_is_told_by_name(number: signal.Signals) -> None:
     first = LostRankEvidence(end=ended(2, signal=number, core_dumped=True))
     golden(
-        told(first, terminated(0), terminated(1), terminated(3)),
+        reported(first, terminated(0), terminated(1), terminated(3)),
         [
             f"RANK DIED: rank 2 was killed by {number.name} (core dumped) (host n14, pid 8812)",
             "  hint: native code crashed: look into the core dump, or see its stack in the rank's stderr "
@@ -215,33 +173,17 @@ def test_a_crash_is_told_by_name(number: signal.Signals) -> None:
     assert code(first) == 128 + number
 
 
-def test_a_death_for_memory_is_not_called_a_kill_by_somebody() -> None:
-    first = LostRankEvidence(
-        end=ended(2, cause="oom", signal=9, exit_code=None, max_rss_nbytes=412 << 20)
-    )
-    golden(
-        told(first, terminated(0), memory_limit="512 MiB (cgroup)"),
-        [
-            "OUT OF MEMORY: rank 2 was killed for memory (SIGKILL by the kernel; it had used 412.0 MiB)",
-            "  memory: limit 512 MiB (cgroup)",
-            "  hint: smaller batches, fewer ranks on this host, or more memory",
-            "  host n14, pid 8812",
-            "  rank 0 was terminated because of it",
-            f"  run folder: {FOLDER}",
-        ],
-    )
-    assert code(first) == 137
-
-
-def test_a_limit_of_memory_gets_the_same_hint() -> None:
-    text = told(LostRankEvidence(end=ended(0, exit_code=1), error=error("MemoryError: 8.0 GiB")))
-    assert "hint: smaller batches" in text
-
-
 def test_a_termination_from_outside_is_no_fault_of_the_program() -> None:
-    text = told(LostRankEvidence(end=ended(0, signal=15)), terminated(1))
+    text = reported(LostRankEvidence(end=ended(0, signal=15)), terminated(1))
     assert "rank 0 was killed by SIGTERM" in text
     assert "hint: SIGTERM came from outside" in text
+
+
+def test_a_sigint_may_be_a_keyboard_interrupt_of_the_program_itself() -> None:
+    text = reported(LostRankEvidence(end=ended(0, signal=2)), terminated(1))
+    assert "rank 0 was killed by SIGINT" in text
+    assert "came from outside" not in text
+    assert "or the program raised KeyboardInterrupt itself" in text
 
 
 def test_a_mismatch_on_all_ranks_is_told_once() -> None:
@@ -262,7 +204,7 @@ def test_a_mismatch_on_all_ranks_is_told_once() -> None:
         for rank in range(4)
     ]
     golden(
-        told(*evidence),
+        reported(*evidence),
         [
             text.replace("MismatchError:", "MISMATCH:"),
             "  rank 3 called it at train.py:88 (step)",
@@ -281,7 +223,7 @@ def test_a_rank_that_hung_is_told_with_where_it_was() -> None:
     )
     hung = replace(terminated(2), record=record("last op barrier #76 ended 31.0 s ago"))
     golden(
-        told(LostRankEvidence(end=ended(0, exit_code=1), error=late), hung, terminated(1)),
+        reported(LostRankEvidence(end=ended(0, exit_code=1), error=late), hung, terminated(1)),
         [
             "HUNG: rank 0 raised OpTimeout: all_gather #77 on group 'tp' waited 30.0 s for rank 2",
             "  the others arrived within 0.2 s",
@@ -295,7 +237,7 @@ def test_a_rank_that_hung_is_told_with_where_it_was() -> None:
         1: LastSeen("in step() at slp.py:12"),
         2: LastSeen("asleep in load() at slp.py:7", RankState.ASLEEP),
     }
-    text = told(
+    text = reported(
         LostRankEvidence(end=ended(0, exit_code=1), error=late), hung, terminated(1), seen=seen
     )
     assert text.splitlines()[:2] == [
@@ -318,12 +260,12 @@ def test_ranks_that_gave_up_in_a_deadlock_are_told_by_the_records() -> None:
         evidence=("rank 0 waits in recv from rank 1 at a.py:9 (main)",),
         advice="let one of them send first",
     )
-    lines = told(*gave_up, diagnosis=shown, seen={1: LastSeen("holding the GIL")}).splitlines()
+    lines = reported(*gave_up, diagnosis=shown, seen={1: LastSeen("holding the GIL")}).splitlines()
     assert lines[0] == f"DEADLOCK: {shown.what}"
     assert lines[1] == f"  {shown.evidence[0]}"
     assert "  hint: let one of them send first" in lines
     # Without the records, what a rank did after it had given up is no cause.
-    lines = told(*gave_up, seen={1: LastSeen("holding the GIL")}).splitlines()
+    lines = reported(*gave_up, seen={1: LastSeen("holding the GIL")}).splitlines()
     assert lines[0].startswith("HUNG: rank 0 raised OpTimeout: recv waited 8 s for rank 1 (host ")
     assert f"  rank 1: {said} 3.2 s ago, a.py:9 (main)" in lines
     assert "GIL" not in "".join(lines)
@@ -348,7 +290,7 @@ def test_a_rank_that_hung_is_told_with_what_the_records_show_of_it() -> None:
         ),
         advice="look at that call",
     )
-    text = told(*gave_up, diagnosis=known, seen={2: LastSeen("holding the GIL at a.py:9")})
+    text = reported(*gave_up, diagnosis=known, seen={2: LastSeen("holding the GIL at a.py:9")})
     lines = text.splitlines()
     assert (lines[0], lines[2]) == ("HUNG: rank 2 was holding the GIL at a.py:9", f"  {call}")
     assert "hint: look at that call" in text
@@ -366,7 +308,7 @@ def test_a_rank_that_hung_is_told_with_what_the_records_show_of_it() -> None:
         ),
         advice="compare the order",
     )
-    text = told(
+    text = reported(
         *gave_up, diagnosis=held, seen={2: LastSeen(f"waiting for a lock at a.py:9; {lock}")}
     )
     assert (text.count("saver"), "hint: compare the order" in text) == (1, True)
@@ -376,9 +318,9 @@ def test_a_rank_that_hung_is_told_with_what_the_records_show_of_it() -> None:
         traits=frozenset((Trait.ENDLESS_LOOP,)),
     )
     busy = {2: LastSeen("busy in f() at a.py:9", RankState.BUSY)}
-    assert endless.advice in told(*gave_up, diagnosis=endless, seen=busy)
+    assert endless.advice in reported(*gave_up, diagnosis=endless, seen=busy)
     for seen in (busy, {}):  # it may be slow, and nothing else
-        assert "hint: raise the limit" in told(*gave_up, diagnosis=known, seen=seen)
+        assert "hint: raise the limit" in reported(*gave_up, diagnosis=known, seen=seen)
 
 
 def test_a_rank_that_no_agent_saw_and_that_did_not_come_is_told_first() -> None:
@@ -391,19 +333,21 @@ def test_a_rank_that_no_agent_saw_and_that_did_not_come_is_told_first() -> None:
         evidence=("rank 2 last called all_reduce #7 at a.py:9",),
         advice="see what it did after its last op",
     )
-    lines = told(*gave_up, diagnosis=known).splitlines()
+    lines = reported(*gave_up, diagnosis=known).splitlines()
     assert lines[:2] == [f"HUNG: {known.what}", f"  {known.evidence[0]}"]
     assert f"  hint: {known.advice}" in lines
-    seen = told(*gave_up, diagnosis=known, seen={2: LastSeen("asleep in load() at a.py:4")})
+    seen = reported(*gave_up, diagnosis=known, seen={2: LastSeen("asleep in load() at a.py:4")})
     assert seen.startswith("HUNG: rank 2 was asleep in load() at a.py:4\n")
 
 
 def test_a_rank_that_lost_another_before_it_was_terminated_has_failed_because_of_it() -> None:
     late = replace(terminated(3), error=lost(3, 2).error)
-    text = told(LostRankEvidence(end=ended(2, signal=9)), lost(0, 2), lost(1, 2), late)
+    text = reported(LostRankEvidence(end=ended(2, signal=9)), lost(0, 2), lost(1, 2), late)
     assert "  ranks 0-1,3 failed because of it: PeerLost" in text
     assert "terminated because of it" not in text
-    assert "rank 3 was terminated" in told(LostRankEvidence(end=ended(2, signal=9)), terminated(3))
+    assert "rank 3 was terminated" in reported(
+        LostRankEvidence(end=ended(2, signal=9)), terminated(3)
+    )
 
 
 def test_parameters_that_a_rank_did_not_use_come_before_torchs_text() -> None:
@@ -427,7 +371,7 @@ def test_parameters_that_a_rank_did_not_use_come_before_torchs_text() -> None:
         traits=frozenset((Trait.UNUSED_PARAMETERS,)),
     )
     first = LostRankEvidence(end=ended(2, exit_code=1), error=raised)
-    lines = told(first, terminated(0), diagnosis=known).splitlines()
+    lines = reported(first, terminated(0), diagnosis=known).splitlines()
     assert lines[0] == f"FAILED: {known.what}"
     assert f"  {known.evidence[0]}" in lines
     assert "  at multi.py:25 (loss_of): y = model(x)" in lines
@@ -440,25 +384,26 @@ def test_the_last_op_of_a_late_rank_is_told_once() -> None:
     late = error("OpTimeout: all_gather #77 waited 30.0 s", waits_for=(2,), details=(said,))
     gave_up = LostRankEvidence(end=ended(0, exit_code=1), error=late)
     hung = replace(terminated(2), record=record("last op barrier #76 ended 31.0 s ago"))
-    text = told(gave_up, hung, terminated(1))
+    text = reported(gave_up, hung, terminated(1))
     assert text.count("barrier #76") == 1
     assert said in text
     none = "rank 2 has called no collective on this group; has called no op yet"
     late = error("OpTimeout: barrier #1 waited 15.0 s", waits_for=(2,), details=(none,))
     idle = replace(terminated(2), record=record("has called no op yet"))
     assert (
-        told(LostRankEvidence(end=ended(0, exit_code=1), error=late), idle).count("no op yet") == 1
+        reported(LostRankEvidence(end=ended(0, exit_code=1), error=late), idle).count("no op yet")
+        == 1
     )
     other = replace(terminated(1), record=record("last op barrier #76 ended 31.0 s ago"))
     named = error("OpTimeout: all_gather #77", waits_for=(1, 2), details=(said,))
-    text = told(LostRankEvidence(end=ended(0, exit_code=1), error=named), hung, other)
+    text = reported(LostRankEvidence(end=ended(0, exit_code=1), error=named), hung, other)
     assert "rank 1: last op barrier #76 ended 31.0 s ago; terminated by the launcher" in text
 
 
 def test_64_ranks_fit_into_a_few_lines() -> None:
     evidence = [lost(rank, 17) for rank in range(64) if rank != 17]
     evidence.append(LostRankEvidence(end=ended(17, signal=11)))
-    text = told(*evidence)
+    text = reported(*evidence)
     assert text.splitlines()[0] == ("RANK DIED: rank 17 was killed by SIGSEGV (host n14, pid 8827)")
     assert "ranks 0-16,18-63 failed because of it" in text
     assert len(text.splitlines()) < 8
@@ -469,14 +414,14 @@ def test_64_ranks_that_fail_in_64_ways_are_cut() -> None:
         LostRankEvidence(end=ended(r, exit_code=1), error=error(f"ValueError: {r}", r / 100))
         for r in range(64)
     ]
-    text = told(*evidence)
+    text = reported(*evidence)
     assert "rank 0 raised ValueError: 0" in text
     assert "ranks 9-63 failed as well, in 55 other ways" in text
     assert len(text.splitlines()) < 16
 
 
 def test_nothing_of_a_rank_reaches_the_terminal_but_printable_text() -> None:
-    text = told(
+    text = reported(
         LostRankEvidence(end=ended(0, exit_code=1), error=error("ValueError: \x1b[2J\r gone"))
     )
     assert text.isascii()
@@ -484,7 +429,7 @@ def test_nothing_of_a_rank_reaches_the_terminal_but_printable_text() -> None:
 
 
 def test_a_long_reason_pushes_the_rest_below_and_is_cut() -> None:
-    text = told(
+    text = reported(
         LostRankEvidence(end=ended(0, exit_code=1), error=error("ValueError: " + "x" * 999))
     )
     lines = text.splitlines()
@@ -495,4 +440,4 @@ def test_a_long_reason_pushes_the_rest_below_and_is_cut() -> None:
 def test_a_hint_is_given_once() -> None:
     text = "UsageError: wrong thing\n  hint: do the right one"
     one = LostRankEvidence(end=ended(0, exit_code=1), error=error(text, hint="do the right one"))
-    assert told(one).count("hint: do the right one") == 1
+    assert reported(one).count("hint: do the right one") == 1

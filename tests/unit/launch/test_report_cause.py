@@ -16,8 +16,8 @@ from tests.unit.launch.report_facts import (
     error,
     lost,
     record,
+    reported,
     terminated,
-    told,
 )
 
 
@@ -50,7 +50,7 @@ def test_who_leaves_early_with_0_is_the_cause_for_those_who_needed_it() -> None:
     ]
     assert first_of(left, *others) == (LossRole.LEAVER, [3])
     assert code(left, *others) == 1
-    assert told(left, *others).splitlines()[0] == (
+    assert reported(left, *others).splitlines()[0] == (
         "MISMATCH: rank 3 ended with exit code 0 while other ranks still needed it"
     )
 
@@ -100,13 +100,13 @@ def test_without_any_error_file_the_record_tells_a_victim() -> None:
 def test_a_rank_of_another_host_is_named_although_nothing_is_known_of_it() -> None:
     role, ranks = first_of(lost(0, 7), lost(1, 7, 1.2))
     assert (role, ranks) == (LossRole.VICTIM, [0, 1])
-    assert "  rank 7: how it ended is not known here; it may be on another host" in told(
+    assert "  rank 7: how it ended is not known here; it may be on another host" in reported(
         lost(0, 7), lost(1, 7, 1.2)
     )
 
 
 def test_hosts_whose_clocks_differ_are_not_compared_to_the_millisecond() -> None:
-    text = told(
+    text = reported(
         LostRankEvidence(end=ended(0, 1.0, exit_code=3)),
         LostRankEvidence(end=ended(4, 1.4, "n15", exit_code=4)),
         LostRankEvidence(end=ended(8, 9.0, "n16", exit_code=5)),
@@ -124,7 +124,7 @@ def test_a_verdict_that_aborts_the_job_is_told_by_all_who_were_waiting() -> None
         for r in range(3)
     ]
     assert first_of(*aborted) == (LossRole.VICTIM, [0, 1, 2])
-    assert told(*aborted).splitlines()[0] == f"FAILED: ranks 0-2 raised {text}"
+    assert reported(*aborted).splitlines()[0] == f"FAILED: ranks 0-2 raised {text}"
 
 
 def test_models_that_ddp_refuses_are_told_by_whose_differs() -> None:
@@ -140,7 +140,7 @@ def test_models_that_ddp_refuses_are_told_by_whose_differs() -> None:
         LostRankEvidence(end=ended(rank, exit_code=1), error=error(said.format(rank, count)))
         for rank, count in ((1, 6), (2, 4), (0, 6))
     ]
-    lines = told(*failed, diagnosis=shown).splitlines()
+    lines = reported(*failed, diagnosis=shown).splitlines()
     assert lines[0] == f"FAILED: {shown.what}"
     assert f"  hint: {shown.advice}" in lines
 
@@ -159,7 +159,7 @@ def test_in_a_chain_of_waits_the_last_one_is_told_whoever_gave_up_first(first: i
         )
         for rank, kind, whom in ((0, "send", 2), (2, "recv", 1))
     }
-    text = told(*said.values(), seen={1: LastSeen("asleep in main() at job.py:27")})
+    text = reported(*said.values(), seen={1: LastSeen("asleep in main() at job.py:27")})
     assert text.startswith("HUNG: rank 1 was asleep in main() at job.py:27\n")
     assert "  rank 2 raised OpTimeout: recv on group 'world' waited 2.0 s for rank 1" in text
     assert "rank 0 failed because of it: OpTimeout" in text
@@ -176,7 +176,7 @@ def test_who_found_the_group_broken_is_no_cause_beside_the_one_that_timed_out() 
         for rank in (1, 2)
     ]
     first = LostRankEvidence(end=ended(0, 1.0, cause="exited", exit_code=1), error=late)
-    text = told(
+    text = reported(
         *others, first, seen=dict.fromkeys((1, 2), LastSeen("asleep in load() at tables.py:16"))
     )
     assert text.startswith("HUNG: rank 1 was asleep in load() at tables.py:16\n")
@@ -185,16 +185,41 @@ def test_who_found_the_group_broken_is_no_cause_beside_the_one_that_timed_out() 
 
 def test_what_an_error_was_raised_from_stands_below_it() -> None:
     failed = error("RuntimeError: the loader is gone", cause="OSError: no such shard")
-    lines = told(LostRankEvidence(end=ended(1, exit_code=1), error=failed)).splitlines()
+    lines = reported(LostRankEvidence(end=ended(1, exit_code=1), error=failed)).splitlines()
     assert lines[0].startswith("FAILED: rank 1 raised RuntimeError: the loader is gone")
     assert "  caused by OSError: no such shard" in lines
 
 
 def test_what_was_added_to_an_error_stands_below_its_line() -> None:
     raised = error("ValueError: no data", notes=("of rank 2",), traceback=TRACE, hint="ask rank 2")
-    lines = told(LostRankEvidence(end=ended(0, exit_code=1), error=raised)).splitlines()
+    lines = reported(LostRankEvidence(end=ended(0, exit_code=1), error=raised)).splitlines()
     assert lines[1:4] == [
         "  at train.py:80 (main): step(batch)",
         "  of rank 2",
         "  hint: ask rank 2",
     ]
+
+
+SAVING = "RuntimeError: no key (CheckpointException)"
+OF_ANOTHER = "CheckpointException: RuntimeError: no key (RANK 1)"
+
+
+def test_who_passed_its_error_on_to_others_is_the_cause_though_the_launcher_ended_it() -> None:
+    inner = TRACE.replace("train.py", "load.py").replace("ValueError", "RuntimeError")
+    raised = error(SAVING, 1.2, traceback=TRACE, inner=inner)
+    failed = LostRankEvidence(end=ended(1, 1.3, signal=15, was_asked=True), error=raised)
+    other = LostRankEvidence(end=ended(0, 1.1, exit_code=1), error=error(OF_ANOTHER, 0.9))
+    text = reported(failed, other)
+    lines = text.splitlines()
+    assert lines[0] == f"FAILED: rank 1 raised {SAVING}"
+    assert lines[1:3] == [
+        "  at load.py:80 (main): step(batch)",
+        "  at train.py:80 (main): step(batch)",
+    ]
+    assert "  rank 0 failed because of it: CheckpointException" in lines
+    assert "terminated" not in text
+
+
+def test_who_raised_the_error_of_another_rank_is_first_where_that_one_has_said_nothing() -> None:
+    other = LostRankEvidence(end=ended(0, 1.1, exit_code=1), error=error(OF_ANOTHER, 0.9))
+    assert first_of(other, terminated(1)) == (LossRole.CAUSE, [0])

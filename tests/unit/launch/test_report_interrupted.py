@@ -12,23 +12,23 @@ from tests.unit.launch.report_facts import (
     ended,
     error,
     golden,
+    reported,
     terminated,
-    told,
 )
 
 
 def test_ctrl_c_is_no_failure_of_a_rank() -> None:
     evidence = [terminated(rank) for rank in range(4)]
     golden(
-        told(*evidence, interrupted=2),
+        reported(*evidence, interrupted=2),
         [
             "STOPPED: interrupted by Ctrl-C (SIGINT); 4 ranks were terminated",
             f"  run folder: {FOLDER}",
         ],
     )
     assert code(*evidence, interrupted=2) == 130
-    assert "by SIGTERM; 1 rank was terminated" in told(terminated(0), interrupted=15)
-    asked = told(terminated(0), interrupted=15, stopped_by="anna")
+    assert "by SIGTERM; 1 rank was terminated" in reported(terminated(0), interrupted=15)
+    asked = reported(terminated(0), interrupted=15, stopped_by="anna")
     assert "stopped by anna (distdbg stop); 1 rank was terminated" in asked
     assert "SIGTERM" not in asked
 
@@ -37,7 +37,7 @@ def test_a_signal_that_ends_a_hung_job_is_not_the_cause() -> None:
     hang = "ranks 0-1 waited 99 s for rank 2, asleep in load() at slp.py:7"
     evidence = [terminated(rank) for rank in range(3)]
     golden(
-        told(*evidence, interrupted=15, hang=hang, analyze="x", doing=["rank 2: ..."]),
+        reported(*evidence, interrupted=15, hang=hang, analyze="x", doing=["rank 2: ..."]),
         [
             f"HUNG: {hang}",
             "  interrupted by SIGTERM; 3 ranks were terminated",
@@ -49,14 +49,14 @@ def test_a_signal_that_ends_a_hung_job_is_not_the_cause() -> None:
 
 
 def test_what_failed_before_an_interruption_is_told_too() -> None:
-    text = told(LostRankEvidence(end=ended(1, 0.5, exit_code=3)), terminated(0), interrupted=2)
+    text = reported(LostRankEvidence(end=ended(1, 0.5, exit_code=3)), terminated(0), interrupted=2)
     assert text.splitlines()[1] == "  before, rank 1 exited with code 3"
 
 
 def test_a_signal_that_comes_after_a_proven_failure_is_not_the_headline() -> None:
     mismatch = error("MismatchError: all_reduce #7 on group 'dp' differs between ranks: shapes")
     differing = [LostRankEvidence(end=ended(rank, exit_code=1), error=mismatch) for rank in (0, 1)]
-    text = told(*differing, terminated(2), interrupted=15)
+    text = reported(*differing, terminated(2), interrupted=15)
     assert (
         text.splitlines()[0]
         == "MISMATCH: all_reduce #7 on group 'dp' differs between ranks: shapes"
@@ -70,7 +70,7 @@ def test_a_signal_that_comes_after_a_proven_failure_is_not_the_headline() -> Non
 
 
 def test_a_reason_of_the_launcher_is_told_when_no_rank_failed() -> None:
-    text = told(terminated(0), terminated(1), because="host n04 is gone")
+    text = reported(terminated(0), terminated(1), because="host n04 is gone")
     assert text.splitlines()[0] == "FAILED: host n04 is gone; 2 ranks were terminated"
     assert code(terminated(0), because="host n04 is gone") == 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distdbg.launch.evidence import LostRankEvidence
-from tests.unit.launch.report_facts import ended, error, terminated, told
+from tests.unit.launch.report_facts import ended, error, reported, terminated
 
 TRACE = """\
 Traceback (most recent call last):
@@ -29,7 +29,7 @@ def test_the_variables_of_the_line_that_raised_stand_below_it(
     values: dict[tuple[str, int], dict[str, str]], lines: list[str]
 ) -> None:
     said = error("IndexError: index 120 is out of bounds", traceback=TRACE, values=values)
-    text = told(LostRankEvidence(end=ended(1, cause="exited", exit_code=1), error=said))
+    text = reported(LostRankEvidence(end=ended(1, cause="exited", exit_code=1), error=said))
     place = "at rod.py:50 (sources): q[heater.cell - self.lo] += power"
     _, _, behind = text.partition(f"  {place}\n")
     assert [line.strip() for line in behind.splitlines() if line.startswith("    ")] == lines
@@ -42,17 +42,17 @@ def test_who_may_have_had_to_write_a_missing_file_is_named() -> None:
         "hint: if {} had to write it first, put a barrier between writing and reading; a file that all "
         "use may be removed by one rank only, behind a barrier"
     )
-    assert hint.format("rank 0") in told(mine, terminated(0))
-    assert hint.format("another rank") in told(mine)
+    assert hint.format("rank 0") in reported(mine, terminated(0))
+    assert hint.format("another rank") in reported(mine)
 
 
 def test_what_ddp_says_of_a_gradient_that_comes_twice_is_explained() -> None:
     said = error("RuntimeError: Expected to mark a variable ready only once. This error is ...")
-    text = told(LostRankEvidence(end=ended(3, cause="exited", exit_code=1), error=said))
+    text = reported(LostRankEvidence(end=ended(3, cause="exited", exit_code=1), error=said))
     assert "hint: checkpoint(..., use_reentrant=False), or no find_unused_parameters=True" in text
 
 
 def test_a_work_that_is_none_is_explained() -> None:
     said = error("AttributeError: 'NoneType' object has no attribute 'wait'")
-    text = told(LostRankEvidence(end=ended(3, cause="exited", exit_code=1), error=said))
+    text = reported(LostRankEvidence(end=ended(3, cause="exited", exit_code=1), error=said))
     assert "hint: an op returns None without async_op=True, and on a rank that is not in" in text

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from distdbg.launch.evidence import LostRankEvidence
 from distdbg.launch.record_facts import RecordFacts
 from distdbg.launch.report import JobOutcome, exit_code, report
-from distdbg.launch.root_cause import LossRole, find_root_cause, sort_by_role
+from distdbg.launch.root_cause import LossRole, find_root_cause, passed_on_role, sort_by_role
 from distdbg.record.ends import Cause, RankEnd
 from distdbg.record.error_file import ErrorFacts
 from distdbg.record.format import Exit
@@ -83,9 +83,11 @@ def test_a_failure_has_a_first_and_each_rank_has_one_part(evidence: list[LostRan
     if found is None:
         assert not failed
         return
-    told = [one.rank for one in (*found.first, *found.others, *found.victims, *found.terminated)]
-    assert len(told) == len(set(told))
-    assert failed <= set(told)
+    reported = [
+        one.rank for one in (*found.first, *found.others, *found.victims, *found.terminated)
+    ]
+    assert len(reported) == len(set(reported))
+    assert failed <= set(reported)
     assert found.first
     roles = sort_by_role(evidence)
     assert sorted(one.rank for several in roles.values() for one in several) == sorted(
@@ -112,3 +114,19 @@ def test_a_report_is_made_of_printable_lines_and_its_code_fits(
     if text:
         assert text.partition(":")[0] in HEADLINES
         assert text.count("  hint: ") <= 1
+
+
+class _Unsearched(list[str]):
+    """A list of which nobody may ask what it contains: that takes a look at each."""
+
+    def __contains__(self, item: object) -> bool:
+        raise AssertionError(f"looked for {item!r} in a list")
+
+
+def test_an_error_passed_on_is_found_without_a_look_at_all_ranks_for_each() -> None:
+    own, other = (
+        "OSError: disk full (CheckpointException)",
+        "CheckpointException: OSError: disk full (RANK 1)",
+    )
+    reasons = _Unsearched([own, other, other, "ValueError: a", ""])
+    assert passed_on_role(reasons) == {own: LossRole.CAUSE, other: LossRole.VICTIM}

@@ -20,8 +20,8 @@ MPI = SimpleNamespace(ANY_SOURCE=ANY, Exception=Refused)
 
 
 class Request:
-    def __init__(self, told: str) -> None:
-        self.told = told
+    def __init__(self, reported: str) -> None:
+        self.reported = reported
 
     def Test(self, status: Any = None) -> bool:
         return True

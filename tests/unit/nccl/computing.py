@@ -112,10 +112,10 @@ class Clique:
         self.size = size
         self._changed = threading.Condition()
         self._boards: dict[int, dict[int, Any]] = defaultdict(dict)
-        #: With what tells that it was taken.
-        self.messages: dict[tuple[int, int], queue.Queue[tuple[Any, threading.Event]]] = (
-            defaultdict(queue.Queue)
-        )
+        #: With what tells that it was taken; made before anybody looks, since two may look at once.
+        self.messages: dict[tuple[int, int], queue.Queue[tuple[Any, threading.Event]]] = {
+            pair: queue.Queue() for pair in itertools.product(range(size), repeat=2)
+        }
 
     def exchange(self, number: int, rank: int, mine: Any) -> list[Any]:
         """What each rank brings to its call of this number."""

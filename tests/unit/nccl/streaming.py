@@ -29,6 +29,8 @@ from tests.unit.nccl.stand_in import (
 
 #: An item of a stream: called until it returns True, which is when the device is done with it.
 Item = Callable[[], bool]
+#: Of any machine.
+MOST_RANKS = 8
 
 
 class StreamingMachine(Machine):
@@ -45,7 +47,7 @@ class StreamingMachine(Machine):
         self.made: list[tuple[int, int]] = []
         self.ended: list[tuple[str, int, int]] = []
         #: By the rank: set when NCCL has a collective of it.
-        self.has_collective: dict[int, threading.Event] = defaultdict(threading.Event)
+        self.has_collective = {rank: threading.Event() for rank in range(MOST_RANKS)}
         self._ids = itertools.count(1)
 
     def library(self, version: int = VERSION) -> NcclLibrary:

@@ -165,23 +165,23 @@ def test_groups_of_a_group_with_a_device_are_parts_of_its_communicator(machine: 
 
 
 def test_ranks_that_split_a_group_differently_are_told_before_nccl_is(machine: Machine) -> None:
-    told: list[MismatchError] = []
+    reported: list[MismatchError] = []
 
     def program() -> None:
         me = dist.get_rank()
         pg = new_group(device_id=me)
         with pytest.raises(MismatchError, match="split it differently") as error:
             dist.split_group(pg, [[0, 1], [2]] if me == 2 else [[0, 1]])
-        told.append(error.value)
+        reported.append(error.value)
         with pytest.raises(MismatchError, match="split it differently"):
             dist.split_group(pg, [[0, 1]], backend="gloo" if me == 1 else None)
         dist.split_group(pg, [[0, 1]])  # the parent goes on
 
     dist.run_threads(program, 3, timeout_s=LIMIT_S)
     assert [call[1] for call in machine.calls].count("commSplit") == 3
-    assert [list(error.ranks) for error in told] == [[2]] * 3
-    assert "rank 2: split_group of [0-1], [2], no device_id at" in "".join(told[0].details)
-    assert __file__ in told[0].details[0]
+    assert [list(error.ranks) for error in reported] == [[2]] * 3
+    assert "rank 2: split_group of [0-1], [2], no device_id at" in "".join(reported[0].details)
+    assert __file__ in reported[0].details[0]
 
 
 def test_where_one_rank_cannot_split_none_waits_for_it_in_nccl(

@@ -103,12 +103,12 @@ def test_a_limit_is_kept_while_the_communicator_waits_for_a_rank(
         pg, me = dist.new_group(backend="nccl"), dist.get_rank()
         if me == 1:
             assert has_ended.wait(LIMIT_S)
-        with pytest.raises(dist.DistError, match="all_reduce #1") as told:
+        with pytest.raises(dist.DistError, match="all_reduce #1") as reported:
             dist.all_reduce(of_rank([1]), group=pg, timeout=0.05)
         if me == 0:
             has_ended.set()
-            assert isinstance(told.value, OpTimeout)
-            assert told.value.missing == [1]
+            assert isinstance(reported.value, OpTimeout)
+            assert reported.value.missing == [1]
 
     dist.run_threads(program, 2, timeout_s=LIMIT_S)
 

@@ -108,12 +108,12 @@ def test_two_that_both_send_first_are_told_for_whom_they_wait(
         sent = dist.isend(of_rank([me]), 1 - me, group=pg, timeout=limit_s)
         taken = dist.irecv(of_rank([me]), 1 - me, group=pg, timeout=30.0)
         assert sent is not None
-        with pytest.raises(dist.DistError, match="send on group") as told:
+        with pytest.raises(dist.DistError, match="send on group") as reported:
             sent.wait(timedelta(seconds=30))
         assert taken is not None
         with pytest.raises(dist.DistError):
             taken.wait(timedelta(seconds=30))
-        return told.value.missing if isinstance(told.value, OpTimeout) else []
+        return reported.value.missing if isinstance(reported.value, OpTimeout) else []
 
     assert dist.run_threads(program, 2, timeout_s=LIMIT_S)[0] == [1]
     assert {how for how, _, _ in machine.ended} == {"abort"}
@@ -190,16 +190,18 @@ def test_another_order_on_one_communicator_is_told(
             works = [dist.isend(x, 1), dist.all_reduce(total, async_op=True)]
         else:
             works = [dist.all_reduce(total, async_op=True), dist.irecv(x, 0)]
-        with pytest.raises(MismatchError) as told:
+        with pytest.raises(MismatchError) as reported:
             end(*works)
         dist.destroy_process_group()
-        return str(told.value)
+        return str(reported.value)
 
-    told = dist.run_threads(program, 2, timeout_s=LIMIT_S)
-    for text in told:
+    reported = dist.run_threads(program, 2, timeout_s=LIMIT_S)
+    for text in reported:
         assert "rank 0 sends it after 0 collectives, rank 1 receives it after 1 collective" in text
     for rank, name in enumerate(("send", "recv")):
-        assert re.search(rf"rank {rank} called {name} at \S*test_pairs.py:\d", told[1]), told[1]
+        assert re.search(rf"rank {rank} called {name} at \S*test_pairs.py:\d", reported[1]), (
+            reported[1]
+        )
 
 
 def test_at_info_it_is_told_when_the_limit_is_over(machine: StreamingMachine) -> None:
@@ -212,10 +214,10 @@ def test_at_info_it_is_told_when_the_limit_is_over(machine: StreamingMachine) ->
             works = [dist.isend(x, 1), dist.all_reduce(total, async_op=True)]
         else:
             works = [dist.all_reduce(total, async_op=True), dist.irecv(x, 0, timeout=0.1)]
-        with pytest.raises(MismatchError) as told:
+        with pytest.raises(MismatchError) as reported:
             end(*works)
         dist.destroy_process_group()
-        return str(told.value)
+        return str(reported.value)
 
     for text in dist.run_threads(program, 2, timeout_s=LIMIT_S):
         assert "rank 0 sends it after 0 collectives, rank 1 receives it after 1 collective" in text
@@ -230,12 +232,12 @@ def test_one_side_alone_and_the_other_in_a_batch_is_told_without_a_device(
         dist.set_debug_level(dist.DebugLevel[level])
         pg, me = dist.new_group(backend="nccl"), dist.get_rank()
         x, function = of_rank([me]), (dist.isend, dist.irecv)[me]
-        with pytest.raises(MismatchError) as told:  # noqa: PT012 - a batch raises at once
+        with pytest.raises(MismatchError) as reported:  # noqa: PT012 - a batch raises at once
             if sends_in_batch == (me == 0):
                 end(*dist.batch_isend_irecv([dist.P2POp(function, x, 1 - me, pg)]))
             else:
                 end(function(x, 1 - me, group=pg))
-        return str(told.value)
+        return str(reported.value)
 
     ways = ("in a batch", "alone") if sends_in_batch else ("alone", "in a batch")
     for text in dist.run_threads(program, 2, timeout_s=LIMIT_S):
@@ -248,9 +250,9 @@ def test_a_receive_of_another_size_is_told_while_the_device_waits(
     def program() -> str:
         dist.set_debug_level(dist.DebugLevel.INFO)
         pg, me = dist.new_group(backend="nccl"), dist.get_rank()
-        with pytest.raises(MismatchError) as told:
+        with pytest.raises(MismatchError) as reported:
             end((dist.isend, dist.irecv)[me](of_rank([me] * (me + 1)), 1 - me, group=pg))
-        return str(told.value)
+        return str(reported.value)
 
     for text in dist.run_threads(program, 2, timeout_s=LIMIT_S):
         assert "rank 0 sent 1 float32, rank 1 expects 2 float32" in text

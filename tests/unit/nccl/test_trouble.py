@@ -171,11 +171,11 @@ def test_a_difference_in_the_last_op_is_raised_when_the_group_is_destroyed(
 def test_a_difference_is_told_to_a_rank_that_waits_for_the_communicator(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lib, is_told = library.load(), threading.Event()
+    lib, is_reported = library.load(), threading.Event()
     new_id = lib.new_id
 
     def make_late() -> bytes:
-        assert is_told.wait(LIMIT_S)
+        assert is_reported.wait(LIMIT_S)
         return new_id()
 
     monkeypatch.setattr(lib, "new_id", make_late)
@@ -190,7 +190,7 @@ def test_a_difference_is_told_to_a_rank_that_waits_for_the_communicator(
         with pytest.raises(MismatchError, match="all_reduce"):
             end()
         if dist.get_rank() == 1:
-            is_told.set()
+            is_reported.set()
 
     dist.run_threads(program, 2, timeout_s=LIMIT_S)
     assert {rank for rank, _, _ in machine.calls} <= {0}

@@ -36,10 +36,12 @@ def test_what_is_no_path_stays_as_it_is() -> None:
 def test_a_warning_is_of_the_programs_line_however_deep_below_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    inner = compile("def inner(warn): warn('told', RuntimeWarning)", "/lib/ours/deep.py", "exec")
+    inner = compile(
+        "def inner(warn): warn('reported', RuntimeWarning)", "/lib/ours/deep.py", "exec"
+    )
     scope: dict[str, object] = {}
     exec(inner, scope)
     monkeypatch.setattr(this, "_folders", (*this.skipped_folders(), "/lib/ours/"))
-    with pytest.warns(RuntimeWarning, match="told") as told:
+    with pytest.warns(RuntimeWarning, match="reported") as reported:
         scope["inner"](warn_at_call_site)  # type: ignore[operator]  # the function made above
-    assert [one.filename for one in told] == [__file__]
+    assert [one.filename for one in reported] == [__file__]

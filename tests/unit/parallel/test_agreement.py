@@ -150,13 +150,13 @@ def test_unequal_numbers_of_forward_passes_are_a_warning() -> None:
     )
     assert find_uneven(reports({}, {}), [0, 1], "world") is None
     left = RankLeft("all_reduce #9: rank 1 left", peer=1, how="left (returned)", group="world")
-    told = retell(left, 5, "DDP bucket 0 of fc", found)
-    assert told.details[-1] == found.text
-    assert told.what == (
+    reported = retell(left, 5, "DDP bucket 0 of fc", found)
+    assert reported.details[-1] == found.text
+    assert reported.what == (
         "DDP step 5 on group 'world' cannot complete: rank 1 left (returned); it skipped a backward pass "
         "at step 3"
     )
-    assert str(told.hint).endswith("see what rank 1 did before that step")
+    assert str(reported.hint).endswith("see what rank 1 did before that step")
 
 
 def test_a_forward_pass_that_was_thrown_away_is_a_backward_pass_that_was_skipped() -> None:
@@ -211,13 +211,13 @@ def test_an_op_that_failed_is_told_in_the_words_of_the_pass() -> None:
         {"ranks": [1], "sites": [site(f"broadcast (DDP buffers; {SKIPPED})", 1)]},
     ]
     error = MismatchError("op #9 differs", sides=sides, group="world", seq=9, ranks=[1])
-    told = retell(error, 3, "DDP bucket 0 of fc")
-    assert told.what == (
+    reported = retell(error, 3, "DDP bucket 0 of fc")
+    assert reported.what == (
         "DDP step 3 on group 'world': rank 1 skipped a backward pass, in which ranks 0,2 wait"
     )
     assert is_skipped(error)
     assert waiting_bucket(error) == 0
-    assert (told.seq, told.ranks, told.details[0]) == (9, [1], "op #9 differs")
+    assert (reported.seq, reported.ranks, reported.details[0]) == (9, [1], "op #9 differs")
     assert retell(MismatchError("m", sides=sides[:1]), 3, "b").what == "m"
 
     late = OpTimeout("all_reduce #9 timed out", group="world", details=["missing: rank 1"])
@@ -225,9 +225,15 @@ def test_an_op_that_failed_is_told_in_the_words_of_the_pass() -> None:
     assert late.details[0] == "DDP step 3 on group 'world': DDP bucket 0 of fc"
 
     left = RankLeft("all_reduce #9: rank 1 left", peer=1, how="left (returned)", group="world")
-    told = retell(left, 3, "DDP bucket 0 of fc")
-    assert told.what == (
+    reported = retell(left, 3, "DDP bucket 0 of fc")
+    assert reported.what == (
         "DDP step 3 on group 'world' cannot complete: rank 1 left (returned), needed for "
         "DDP bucket 0 of fc"
     )
-    assert "join()" in str(told.hint)
+    assert "join()" in str(reported.hint)
+
+    how = "left (destroyed the group at one_batch_less.py:24)"
+    left = RankLeft(f"all_reduce #9: rank 1 {how}", peer=1, how=how, group="world")
+    reported = retell(left, 3, "DDP bucket 0 of fc")
+    assert "rank 1 left (destroyed the group), needed for DDP bucket 0 of fc" in reported.what
+    assert (reported.details[0], reported.how) == (left.what, how)

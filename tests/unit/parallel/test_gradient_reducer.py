@@ -338,7 +338,7 @@ def test_a_pass_that_one_rank_leaves_out_is_told_by_its_batches(
                     return str(error)
         return ""
 
-    told = (
+    reported = (
         "DDP step 3 on group 'world': has rank 1 skipped a pass? batches since the pass before: 1 on "
         "ranks 0,2, 2 on rank 1; gradients of different steps may be averaged"
     )
@@ -348,11 +348,11 @@ def test_a_pass_that_one_rank_leaves_out_is_told_by_its_batches(
         assert said.startswith(
             "DDP step 5 on group 'world' cannot complete: rank 1 left (returned); it skipped a pass at step 3"
         )
-        assert told in said
+        assert reported in said
         assert "hint: all ranks must run as many passes: see what rank 1 did before" in said
     warned = [line for line in caplog.messages if "has rank" in line]
     assert len(warned) == RANKS
-    assert all(line.endswith(told) for line in warned)
+    assert all(line.endswith(reported) for line in warned)
 
 
 def test_accumulated_batches_and_several_passes_of_one_are_no_warning(

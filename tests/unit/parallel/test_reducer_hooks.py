@@ -126,10 +126,10 @@ def test_a_hook_that_raises_on_one_rank_is_told_in_that_pass(usual: Any, when: s
         gc.collect()  # an error in a future and the frame it went through hold each other
         return found
 
-    told = "DDP step 3 on group 'world': rank 1 gave up the pass: comm hook "
+    reported = "DDP step 3 on group 'world': rank 1 gave up the pass: comm hook "
     for rank, found in enumerate(run(job)):
         assert found[:2] + found[3:] == [""] * 4
-        assert found[2] == "no disk" if rank == 1 else found[2].startswith(told), found[2]
+        assert found[2] == "no disk" if rank == 1 else found[2].startswith(reported), found[2]
 
 
 def test_at_level_off_a_hook_that_raises_on_one_rank_ends_all_by_its_error() -> None:
@@ -155,11 +155,11 @@ def test_at_level_off_a_hook_that_raises_on_one_rank_ends_all_by_its_error() -> 
                 found.append(str(error).partition("\n")[0])
         return found
 
-    told = "rank 1 gave up a pass of DDP: comm hook "
+    reported = "rank 1 gave up a pass of DDP: comm hook "
     for rank, found in enumerate(run(job)):
         assert found[:2] == ["", ""]
-        assert found[2] == "no disk" if rank == 1 else told in found[2], found
-        assert told in found[3]
+        assert found[2] == "no disk" if rank == 1 else reported in found[2], found
+        assert reported in found[3]
         assert found[3].endswith("OSError: no disk in op #11")
 
 

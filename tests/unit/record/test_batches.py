@@ -38,25 +38,25 @@ def track(
     return LoopTrack(marks, list(range(first_seq, first_seq + len(issued))), issued)
 
 
-def told(*dids: Did) -> RanOut | None:
+def reported(*dids: Did) -> RanOut | None:
     return find_ran_out({rank: track(did) for rank, did in enumerate(dids)})
 
 
 def test_a_rank_that_had_fewer_batches_is_found() -> None:
     more = loop(4, is_out=False)
-    assert told(more, loop(3), more) == RanOut(
+    assert reported(more, loop(3), more) == RanOut(
         ranks=(1,), others=(0, 2), count=3, step=4, at_ns={1: 7}
     )
 
 
 def test_of_several_those_with_the_fewest_are_named() -> None:
-    found = told(loop(2), loop(3, is_out=False), loop(2))
+    found = reported(loop(2), loop(3, is_out=False), loop(2))
     assert found is not None
     assert (found.ranks, found.others, found.step) == ((0, 2), (1,), 3)
 
 
 def test_what_comes_after_the_loop_changes_nothing() -> None:
-    found = told([*loop(3), CALL, CALL], loop(4, is_out=False))
+    found = reported([*loop(3), CALL, CALL], loop(4, is_out=False))
     assert found is not None
     assert found.ranks == (0,)
 
@@ -80,13 +80,13 @@ def test_in_a_loop_within_a_loop_the_inner_one_is_meant() -> None:
 
 def test_the_step_is_called_what_the_program_calls_it() -> None:
     named: Did = [each for at in range(4) for each in ((BATCH, at + 1), (STEP, 1000 + at), CALL)]
-    found = told(named, loop(3))
+    found = reported(named, loop(3))
     assert found is not None
     assert (found.step, found.count) == (1003, 3)
 
 
 def test_the_second_loop_counts_anew() -> None:
-    found = told([*loop(3), *loop(3, is_out=False)], [*loop(3), *loop(2)])
+    found = reported([*loop(3), *loop(3, is_out=False)], [*loop(3), *loop(2)])
     assert found is not None
     assert (found.ranks, found.step) == ((1,), 3)
 
@@ -99,27 +99,27 @@ def test_batches_without_calls_are_no_obstacle() -> None:
             found += [(BATCH, batch)] if batch % 2 else [(BATCH, batch), CALL]
         return [*found, (OUT_OF_BATCHES, count)] if is_out else found
 
-    found = told(did(4, is_out=False), did(3, is_out=True))
+    found = reported(did(4, is_out=False), did(3, is_out=True))
     assert found is not None
     assert (found.ranks, found.step) == ((1,), 4)
 
 
 def test_a_disabled_join_counts_its_steps() -> None:
     steps: Did = [each for at in range(1, 4) for each in ((JOIN_STEP, at), CALL)]
-    found = told(steps, [*steps[:4], (JOIN_OUT_OF_BATCHES, 2)])
+    found = reported(steps, [*steps[:4], (JOIN_OUT_OF_BATCHES, 2)])
     assert found is not None
     assert (found.ranks, found.step) == ((1,), 3)
 
 
 def test_an_earlier_epoch_in_which_the_ranks_parted_is_found() -> None:
     uneven = [*loop(3), *loop(3), *loop(3)], [*loop(5), *loop(5, is_out=False)]
-    found = told(*uneven)
+    found = reported(*uneven)
     assert found is not None
     assert found.head + found.rest == (
         "rank 0 ran out of batches at step 4 of an earlier epoch (3 batches, rank 1 had 5)"
     )
     # The other may still be in its first.
-    found = told([*loop(3), *loop(1, is_out=False)], loop(4, is_out=False))
+    found = reported([*loop(3), *loop(1, is_out=False)], loop(4, is_out=False))
     assert found is not None
     assert found.rest == " (3 batches, rank 1 had at least 4)"
 
@@ -144,27 +144,28 @@ def test_of_two_loops_in_each_epoch_the_uneven_one_is_found() -> None:
 
 def test_nothing_is_said_without_proof() -> None:
     more = loop(4, is_out=False)
-    assert told(loop(3), loop(3)) is None  # both ran out
-    assert told(loop(3), loop(3, is_out=False)) is None  # the other is in its last step
-    assert told(loop(3, is_out=False), more) is None  # it left the loop by a break
-    assert told([*loop(3), (JOINED, 3)], more) is None  # others expect no more of it
-    assert told(loop(3), [*more, (OUT_OF_BATCHES, 4)]) is None  # that loop is over
+    assert reported(loop(3), loop(3)) is None  # both ran out
+    assert reported(loop(3), loop(3, is_out=False)) is None  # the other is in its last step
+    assert reported(loop(3, is_out=False), more) is None  # it left the loop by a break
+    assert reported([*loop(3), (JOINED, 3)], more) is None  # others expect no more of it
+    assert reported(loop(3), [*more, (OUT_OF_BATCHES, 4)]) is None  # that loop is over
     # It made up for it, and both began the next one together.
     assert (
-        told([*loop(3), CALL, *loop(1, is_out=False)], [*loop(4), *loop(2, is_out=False)]) is None
+        reported([*loop(3), CALL, *loop(1, is_out=False)], [*loop(4), *loop(2, is_out=False)])
+        is None
     )
     # A loop without collectives may be as long as it likes.
     files = loop(3, calls=0)
-    assert told([*files, CALL], [*loop(4, is_out=False, calls=0), CALL]) is None
-    assert told([CALL, *loop(0), CALL], [CALL, *loop(2, is_out=False)]) is None
-    assert told(loop(3), more[:-1]) is None  # the other has called no more than it
-    assert told(loop(0), loop(0)) is None
-    assert told(loop(3), []) is None
+    assert reported([*files, CALL], [*loop(4, is_out=False, calls=0), CALL]) is None
+    assert reported([CALL, *loop(0), CALL], [CALL, *loop(2, is_out=False)]) is None
+    assert reported(loop(3), more[:-1]) is None  # the other has called no more than it
+    assert reported(loop(0), loop(0)) is None
+    assert reported(loop(3), []) is None
 
 
 def test_another_loop_with_higher_numbers_is_no_proof() -> None:
     # Rank 0 validates three batches between two steps; rank 1 does not.
-    assert told([*loop(7, is_out=False), *loop(3)], loop(8, is_out=False)) is None
+    assert reported([*loop(7, is_out=False), *loop(3)], loop(8, is_out=False)) is None
 
 
 def test_marks_of_another_line_are_of_another_loop() -> None:
@@ -177,7 +178,7 @@ def test_marks_of_another_line_are_of_another_loop() -> None:
 
 def test_nothing_is_said_where_the_record_does_not_reach_back() -> None:
     short = track(loop(3), first_seq=1)
-    for first_seq, is_told in ((4, True), (5, False)):
+    for first_seq, is_reported in ((4, True), (5, False)):
         # Of the other rank only the last batch is left, with its call.
         other = track([(BATCH, 4), CALL], first_seq=first_seq)
-        assert (find_ran_out({0: short, 1: other}) is not None) == is_told
+        assert (find_ran_out({0: short, 1: other}) is not None) == is_reported

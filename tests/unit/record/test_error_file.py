@@ -364,9 +364,83 @@ def test_what_an_error_was_raised_from_is_told(tmp_path: Path) -> None:
         "RuntimeError: the loader is gone",
         "OSError: no such shard",
     )
-    circle = ValueError("x")
-    circle.__cause__ = circle
-    assert first_cause(circle) == ""
-    circle.__cause__ = OSError("\n  no room\n")
-    circle.__cause__.__cause__ = circle
-    assert first_cause(circle) == "OSError: no room"
+    cycle = ValueError("x")
+    cycle.__cause__ = cycle
+    assert first_cause(cycle) == ""
+    cycle.__cause__ = OSError("\n  no room\n")
+    cycle.__cause__.__cause__ = cycle
+    assert first_cause(cycle) == "OSError: no room"
+
+
+class CheckpointException(BaseException):
+    """As torch's: all ranks of the group raise it."""
+
+    def __init__(self, failures: dict[int, BaseException]) -> None:
+        super().__init__(failures)
+
+    def __str__(self) -> str:
+        (failures,) = self.args
+        text = f"CheckpointException ranks:{failures.keys()}\n"
+        for rank, error in failures.items():
+            text += f"Traceback (most recent call last): (RANK {rank})\n"
+            text += f'  File "/job/save.py", line {rank}, in write\nOSError: {error}\n'
+        return text
+
+
+class _DistWrapper:
+    """As torch's, which knows the rank within its group."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def all_reduce(self, error: BaseException) -> None:
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("rank", "text", "kind"),
+    [
+        (0, "CheckpointException: OSError: no room (RANK 1)", "CheckpointException"),
+        (1, "OSError: no room (CheckpointException)", "OSError"),
+        (2, "OSError: no quota (CheckpointException)", "OSError"),
+    ],
+)
+def test_each_rank_of_a_failed_checkpoint_says_its_own_error(
+    error_file: Path, rank: int, text: str, kind: str
+) -> None:
+    error = CheckpointException({1: OSError("no room"), 2: OSError("no quota")})
+    with pytest.raises(CheckpointException) as raised:
+        _DistWrapper(rank).all_reduce(error)
+    assert write_error_file(raised.value)
+    found = read_error_file(error_file)
+    assert found is not None
+    assert (found.text, found.type) == (text, kind)
+    assert f"line {max(rank, 1)}, in write" in found.inner
+    assert "test_error_file.py" in found.traceback
+
+
+def test_an_error_of_a_worker_of_a_pool_has_the_place_in_the_worker(error_file: Path) -> None:
+    class _RemoteTraceback(Exception):
+        """As concurrent.futures and multiprocessing have it."""
+
+    trace = 'Traceback (most recent call last):\n  File "/job/load.py", line 7, in read\nOSError: no shard'
+    error = caught(OSError("no shard"), _RemoteTraceback(f'\n"""\n{trace}\n"""'))
+    assert write_error_file(error)
+    found = read_error_file(error_file)
+    assert found is not None
+    assert (found.text, found.cause) == ("OSError: no shard", "")
+    assert found.inner == f"{trace}\n"
+
+
+def test_an_error_that_quotes_a_log_has_its_own_text_type_and_place(error_file: Path) -> None:
+    quoted = (
+        'Traceback (most recent call last):\n  File "/job/conv.py", line 3, in cache\nKeyError: 1\n'
+    )
+    text = f"conversion failed for shard 9\nstderr:\n{quoted}no space left on /scratch"
+    assert write_error_file(caught(ValueError(text)))
+    found = read_error_file(error_file)
+    assert found is not None
+    assert (found.text, found.type, found.inner) == (f"ValueError: {text}", "ValueError", "")
+    assert found.traceback.endswith("\nValueError: conversion failed for shard 9\n")
+    assert "test_error_file.py" in found.traceback
+    assert "conv.py" not in found.traceback

@@ -70,7 +70,7 @@ def test_what_is_raised_from_an_error_says_so_itself() -> None:
     assert say_handled(found.value) == ""
 
 
-def test_a_circle_of_errors_ends() -> None:
+def test_a_cycle_of_errors_ends() -> None:
     one, other = ValueError("a"), ValueError("b")
     one.__context__, other.__context__ = other, one
     assert handled_error(one) is None

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.join_calls import (
     JoinCall,
     has_join_calls,
@@ -19,6 +18,7 @@ from distdbg.record.join_calls import (
     write_join_call,
 )
 from distdbg.record.join_waits import JoinReason, JoinWait, find_join_wait
+from distdbg.record.recorded_frame import RecordedFrame
 
 S = 10**9
 SITE = (RecordedFrame("/job/job.py", 23, "connect"),)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.printed_stack import own_frame, read_stack
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.record.stack_file import crash_name, read_crash, write_crash
 from distdbg.record.traceback_text import PACKAGE
 

@@ -80,3 +80,16 @@ def test_what_its_error_advises_is_kept_beside_it() -> None:
     assert found == ("UsageError: send to oneself", "", "call irecv before it", "")
     write_exit(recorder, Exit.RAISED, ValueError("7"))  # type: ignore[arg-type]
     assert read_exit_text(recorder.words.decode()) == ("ValueError: 7", "", "", "")
+
+
+def test_a_traceback_that_the_text_quotes_is_not_where_it_failed() -> None:
+    quoted = (
+        'Traceback (most recent call last):\n  File "/job/conv.py", line 3, in cache\nKeyError: 1'
+    )
+    with pytest.raises(RuntimeError) as caught:
+        raise RuntimeError(f"conversion failed for shard 9\nstderr:\n{quoted}\nno space left")
+    recorder = Recorder()
+    write_exit(recorder, Exit.RAISED, caught.value)  # type: ignore[arg-type]  # a stand-in of a recorder
+    found = json.loads(recorder.words)
+    assert found["what"] == "RuntimeError: conversion failed for shard 9"
+    assert found["where"].startswith(f"{__file__}:")

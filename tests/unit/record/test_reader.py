@@ -14,17 +14,11 @@ from pathlib import Path
 import pytest
 
 from distdbg.errors import RecordError
-from distdbg.record.entries import (
-    FindingEntry,
-    MarkEntry,
-    OpEntry,
-    RecordedFrame,
-    SpanBegin,
-    SpanEnd,
-)
+from distdbg.record.entries import FindingEntry, MarkEntry, OpEntry, SpanBegin, SpanEnd
 from distdbg.record.format import HEADER, HEADER_NBYTES, OP, Exit, Flag, Section, Status, checksum
 from distdbg.record.rank_words import Clock
 from distdbg.record.reader import RecordFile, read_record
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.record.text import render
 from tests.support.record_builder import RecordBuilder
 from tests.support.record_examples import build_short, build_wrapped

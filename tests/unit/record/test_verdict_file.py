@@ -18,11 +18,11 @@ from distdbg.record.verdict_file import write_verdict_file
 def small_files() -> Iterator[None]:
     """Files that can grow to 100 bytes, as on a disk that is nearly full."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    told = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    reported = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, told)
+    signal.signal(signal.SIGXFSZ, reported)
 
 
 def test_nobody_else_may_read_it(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import HEADER_NBYTES, STATE, WAIT_COUNT, WAIT_NBYTES
 from distdbg.record.rank_words import Clock
 from distdbg.record.reader import RecordFile, read_record
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.record.text import render
 from tests.support.record_builder import RecordBuilder
 

@@ -133,7 +133,7 @@ def healthy(world_size: int = 4) -> tuple[Session, Verdict]:
     )
 
 
-def told_by_a_program(words: str) -> tuple[Session, Verdict]:
+def reported_by_a_program(words: str) -> tuple[Session, Verdict]:
     """Names, sites and errors that a program chose."""
     build = SessionBuilder(world_size=2, now_s=9.0)
     site = words.replace("\n", "") + ".py:3 (f)"

@@ -51,9 +51,9 @@ def hint(folder: Path, text: str, odd: str = "float64", dtype: str = "float32") 
         )  # fmt: skip
         build.exit(rank, Exit.RAISED, at_s=2, what="MismatchError: x", where=site)
     source = SourceLines(str(folder), time.time_ns() + 10**15)
-    told = with_source_hint(build.session, diagnose(build.session), source)
-    assert told.root is not None
-    return told.root.advice
+    reported = with_source_hint(build.session, diagnose(build.session), source)
+    assert reported.root is not None
+    return reported.root.advice
 
 
 def test_a_function_that_returns_zeros_without_a_dtype(tmp_path: Path) -> None:

@@ -380,10 +380,10 @@ def test_a_return_before_the_call_skips_it() -> None:
 
 
 def test_what_python_warns_of_in_a_program_is_not_printed_for_its_reader() -> None:
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as reported:
         warnings.simplefilter("always")
         assert parse(["x = '\\d'"]) is not None
-    assert told == []
+    assert reported == []
 
 
 def test_long_expressions_are_no_trouble() -> None:

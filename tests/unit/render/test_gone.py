@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.render.stacks import fold_stacks, gone_from, read_site
 from tests.support.session_builder import SessionBuilder
 

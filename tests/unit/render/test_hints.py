@@ -15,9 +15,9 @@ from distdbg.diagnose.traits import traits_of
 from distdbg.diagnose.verdict import diagnose
 from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.late_ranks import hint_of_end
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.render.source_hint import with_source_hint
 from distdbg.render.source_line import SourceLines
 from tests.support.session_builder import SessionBuilder
@@ -25,9 +25,9 @@ from tests.support.session_builder import SessionBuilder
 
 def hint(folder: Path, build: SessionBuilder) -> str:
     source = SourceLines(str(folder), time.time_ns() + 10**15)
-    told = with_source_hint(build.session, diagnose(build.session), source)
-    assert told.root is not None
-    return told.root.advice
+    reported = with_source_hint(build.session, diagnose(build.session), source)
+    assert reported.root is not None
+    return reported.root.advice
 
 
 EVALUATE = """\
@@ -54,19 +54,19 @@ def test_a_condition_of_the_rank_comes_before_one_that_holds_on_all(
         inner = f"{path}:3 (compute) < {path}:8 (main)"
         site, size = (f"{path}:5 (train) < {path}:9 (main)", 24) if rank else (inner, 2)
         build.op(rank, "all_reduce", at_s=1, site=site, dtype="float32", inputs=[(size,)])
-    told = hint(tmp_path, build)
+    reported = hint(tmp_path, build)
     if condition == "rank == 0":
-        assert told == (
+        assert reported == (
             "only rank 0 came to job.py:3, by `if rank == 0` (line 7 of job.py): all ranks of the group "
             "have to make that call, or none"
         )
     elif condition == "loss < best":
-        assert told == (
+        assert reported == (
             "see whether all ranks decide `if loss < best` (line 7 of job.py) alike: rank 0 came to job.py:3 "
             "by it"
         )
     else:
-        assert "world_size" not in told
+        assert "world_size" not in reported
 
 
 def test_a_condition_that_both_sides_stand_under_parts_nobody(tmp_path: Path) -> None:
@@ -122,10 +122,10 @@ def test_groups_in_an_order_that_depends_on_the_rank(
     for rank in range(4):
         error = {"error": json.dumps(facts)}
         build.op(rank, "new_group", at_s=1, ended_s=2, site=site, status=Status.MISMATCH, **error)
-    told = hint(tmp_path, build)
-    assert told.startswith("every rank must make the same groups in the same order")
+    reported = hint(tmp_path, build)
+    assert reported.startswith("every rank must make the same groups in the same order")
     assert (
-        "`blocks = sorted(all, key=lambda b: rank not in b)` (line 2 of layout.py)" in told
+        "`blocks = sorted(all, key=lambda b: rank not in b)` (line 2 of layout.py)" in reported
     ) is (is_of_rank)
 
 
@@ -140,12 +140,12 @@ def test_roots_by_the_hash_of_a_text(tmp_path: Path, called: str) -> None:
     build = SessionBuilder(3)
     for rank in range(3):
         build.op(rank, "broadcast", at_s=1, site=f"{path}:5 (step)", root=rank)
-    told = hint(tmp_path, build)
+    reported = hint(tmp_path, build)
     known = (
         "hash() of a text is another number in each process: take a stable one, such as zlib.crc32, for "
         "`self.owner = {name: hash(name) % 4 for name in names}` (line 3 of adam.py)"
     )
-    assert (told == known) is (called == "hash(name)")
+    assert (reported == known) is (called == "hash(name)")
 
 
 SKIPPING = """\
@@ -209,18 +209,18 @@ def test_where_a_module_of_the_program_sends_signals_is_the_hint_of_a_kill(
     for rank in range(2):
         build.op(rank, "all_reduce", at_s=1, ended_s=2, site=f"{path}:3 (main)")
     build.end(1, at_s=3, cause="signal", signal=signal.SIGKILL)
-    told = hint(tmp_path, build)
+    reported = hint(tmp_path, build)
     known = (
         "signals are sent at sampler.py:2: see whether that hits rank 1 itself; a child shares its process "
         "group without start_new_session=True"
     )
-    assert (told == known) is ("killpg" in sent)
+    assert (reported == known) is ("killpg" in sent)
     build.session.ranks[1].end = None
     build.end(1, at_s=3, cause="oom", signal=signal.SIGKILL)
     assert "signals are sent" not in hint(tmp_path, build)  # it is known who has sent it
-    traits = traits_of(told)
-    diagnosis = Diagnosis(kind="dead rank", what="x", advice=told, traits=traits)
-    assert hint_of_end(diagnosis) == (told if "killpg" in sent else "")
+    traits = traits_of(reported)
+    diagnosis = Diagnosis(kind="dead rank", what="x", advice=reported, traits=traits)
+    assert hint_of_end(diagnosis) == (reported if "killpg" in sent else "")
 
 
 ROUNDS = """\
@@ -285,11 +285,11 @@ def test_a_file_that_is_made_behind_the_op_in_which_its_maker_waits(
         site="tokens.py:3 (wait_for)",
         stack=(RecordedFrame(str(path), 3, "wait_for"), RecordedFrame(str(path), 10, "prepare")),
     )
-    told = hint(tmp_path, build)
+    reported = hint(tmp_path, build)
     if made == "log(path)":
-        assert told.startswith("`while not path.exists()` (line 2) waits for a file")
+        assert reported.startswith("`while not path.exists()` (line 2) waits for a file")
     else:
-        assert told == (
+        assert reported == (
             "rank 0 makes the file that rank 1 waits for by `os.replace(temporary, path)` (line 8 of "
             "tokens.py), behind the op that it is in (tokens.py:7): make it before"
         )
@@ -340,15 +340,15 @@ def test_a_round_ahead_is_no_cause_where_ranks_are_at_other_lines(
         site = f"{path}:{line} (main)"
         build.op(rank, "all_reduce", at_s=1, site=site, dtype="float32", inputs=[(size,)])
         build.session.ranks[rank].left_values = {(str(path), line): {"step": f"= {step}"}}
-    told = hint(tmp_path, build)
+    reported = hint(tmp_path, build)
     if ahead > 1:
-        assert told.startswith("see where step starts: ")
+        assert reported.startswith("see where step starts: ")
     elif condition == "rank == 0":
-        assert told.startswith(
+        assert reported.startswith(
             "only rank 0 came to fit.py:11, by `if rank == 0` (line 10 of fit.py)"
         )
     else:
-        assert told.startswith(
+        assert reported.startswith(
             "see whether all ranks decide `if is_due(step)` (line 10 of fit.py) alike"
         )
 
@@ -388,13 +388,13 @@ def farm():
 """
 
 
-@pytest.mark.parametrize(("line", "told"), [
+@pytest.mark.parametrize(("line", "reported"), [
     (5, "see whether rank 0 left the loop before that call by the `break` under `if not pending` "
         "(line 3 of farm.py)"),
     (8, "see why rank 0 leaves out rank 3"),
 ])  # fmt: skip
 def test_the_exit_of_the_loop_in_which_others_got_a_message(
-    tmp_path: Path, line: int, told: str
+    tmp_path: Path, line: int, reported: str
 ) -> None:
     path = tmp_path / "farm.py"
     path.write_text(FARM)
@@ -410,7 +410,7 @@ def test_the_exit_of_the_loop_in_which_others_got_a_message(
     build.op(3, "recv", peer=0, at_s=7, site="run.py:20 (work)")
     for rank in (0, 1, 2):
         build.op(rank, "broadcast", at_s=7, site="run.py:9 (main)")
-    assert hint(tmp_path, build).startswith(told)
+    assert hint(tmp_path, build).startswith(reported)
 
 
 @pytest.mark.parametrize(
@@ -452,5 +452,7 @@ def test_an_exit_that_a_rank_has_passed_is_no_hint(tmp_path: Path, line: int, lo
     for rank in range(3):
         site, size = (f"{path}:8 (main)", 4) if rank != 1 else (f"{path}:{line} (main)", 2)
         build.op(rank, "all_reduce", at_s=1, site=site, dtype="float32", inputs=[(size,)])
-    told = hint(tmp_path, build)
-    assert ("by the `return` under `if is_first`" in told) is (line == 4 or bool(loop)), told
+    reported = hint(tmp_path, build)
+    assert ("by the `return` under `if is_first`" in reported) is (line == 4 or bool(loop)), (
+        reported
+    )

@@ -41,9 +41,9 @@ def hint(folder: Path, job: str = JOB, birds: str = BIRDS, raised: str = "IndexE
     log.left_stack = build.session.stacks[build.stack(f"{path}:4 (step) < {path}:7 (main)")]
     build.end(1, at_s=3.1, cause="exited", exit_code=1)
     source = SourceLines(str(folder), time.time_ns() + 10**15)
-    told = with_source_hint(build.session, diagnose(build.session), source)
-    assert told.root is not None
-    return told.root.advice
+    reported = with_source_hint(build.session, diagnose(build.session), source)
+    assert reported.root is not None
+    return reported.root.advice
 
 
 def test_the_yield_that_gave_it_is_told(tmp_path: Path) -> None:

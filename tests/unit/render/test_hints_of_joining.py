@@ -9,8 +9,8 @@ import pytest
 
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.verdict import diagnose
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.join_calls import JoinCall
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.render.source_hint import with_source_hint
 from distdbg.render.source_line import SourceLines
 

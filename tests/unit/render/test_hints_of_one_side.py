@@ -37,8 +37,8 @@ def case(
         site = " < ".join(f"{path}:{line}" for line in lines.split(" < "))
         build.op(rank, "all_reduce", at_s=1, site=site)
         line = int(lines.partition(" ")[0])
-        told = {name: f"= {each[rank]}" for name, each in values.items()}
-        build.session.ranks[rank].left_values = {(str(path), line): told}
+        reported = {name: f"= {each[rank]}" for name, each in values.items()}
+        build.session.ranks[rank].left_values = {(str(path), line): reported}
     root = Finding(
         kind=FindingKind.MISMATCH,
         severity=Severity.ERROR,
@@ -50,7 +50,7 @@ def case(
     verdict = Verdict(what=root.what, root=root, findings=(root,), roles={}, lacks=())
     source = SourceLines(str(folder), time.time_ns() + 10**15)
     stacks = tell_stacks(build.session, verdict, root, source, letters=80)
-    return Case(session=build.session, root=root, told=stacks, source=source)
+    return Case(session=build.session, root=root, reported=stacks, source=source)
 
 
 CLOCK = """\
@@ -126,14 +126,57 @@ def main():
 """
 
 
-@pytest.mark.parametrize(("line", "is_told"), [(7, False), (5, True)])
+@pytest.mark.parametrize(("line", "is_reported"), [(7, False), (5, True)])
 def test_who_is_in_the_other_branch_has_never_left_the_loop(
-    tmp_path: Path, line: int, is_told: bool
+    tmp_path: Path, line: int, is_reported: bool
 ) -> None:
     sites = {0: "4 (main)", 1: f"{line} (main)"}
-    told = by_rounds(case(tmp_path, FARM, sites, are_all_causes=True))
-    assert ("`for wave in waves`" in told) is is_told
-    assert bool(told) is is_told
+    reported = by_rounds(case(tmp_path, FARM, sites, are_all_causes=True))
+    assert ("`for wave in waves`" in reported) is is_reported
+    assert bool(reported) is is_reported
+
+
+SKIPPING = """\
+def main():
+    for step in {rounds}:
+        if bad(step):
+            continue
+        for bucket in buckets:
+            all_reduce(bucket)
+    barrier()
+"""
+
+
+def test_in_a_loop_of_a_fixed_number_of_rounds_the_continue_is_the_hint(tmp_path: Path) -> None:
+    sites = {0: "6 (main)", 1: "7 (main)"}
+    skips = "`continue` under `if bad(step)` (line 3 of job.py)"
+    fixed = case(tmp_path, SKIPPING.format(rounds="range(4)"), sites, are_all_causes=True)
+    assert by_rounds(fixed) == f"see whether rank 1 skipped job.py:6 by the {skips}"
+    other = case(tmp_path, SKIPPING.format(rounds="batches"), sites, are_all_causes=True)
+    assert by_rounds(other) == (
+        "see whether `for bucket in buckets` (line 5 of job.py) makes as many rounds on rank 1, which left "
+        f"it, as on rank 0, or skips job.py:6 by the {skips}"
+    )
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "        if late(step):\n            break\n",
+        "        if a:\n            return\n        if b:\n            return\n        break\n",
+        "        for one in todo:\n            if late(one):\n                return\n",
+    ],
+    ids=["a break", "the third exit", "a return of an inner loop"],
+)
+def test_in_a_fixed_loop_that_may_end_early_the_continue_alone_is_not_the_hint(
+    tmp_path: Path, end: str
+) -> None:
+    text = SKIPPING.format(rounds="range(4)").replace("    barrier()", f"{end}    barrier()")
+    sites = {0: "6 (main)", 1: f"{text.count(chr(10))} (main)"}
+    assert by_rounds(case(tmp_path, text, sites, are_all_causes=True)) == (
+        "see whether `for bucket in buckets` (line 5 of job.py) makes as many rounds on rank 1, which left "
+        "it, as on rank 0, or skips job.py:6 by the `continue` under `if bad(step)` (line 3 of job.py)"
+    )
 
 
 BACK = """\
@@ -208,18 +251,18 @@ def test_a_signal_handler_that_wants_the_lock_of_what_it_interrupted(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("limit", "is_told"), [("1_000_000", True), ("deep", True), ("3000", False)]
+    ("limit", "is_reported"), [("1_000_000", True), ("deep", True), ("3000", False)]
 )
 def test_a_limit_of_recursion_that_is_higher_than_the_stack(
-    tmp_path: Path, limit: str, is_told: bool
+    tmp_path: Path, limit: str, is_reported: bool
 ) -> None:
     text = f"import sys\nsys.setrecursionlimit({limit})\ndef write(x):\n    pickle.dump(x)\n"
-    told = by_recursion_limit(case(tmp_path, text, {0: "4 (write)", 1: "4 (write)"}))
+    reported = by_recursion_limit(case(tmp_path, text, {0: "4 (write)", 1: "4 (write)"}))
     expected = (
         f"`sys.setrecursionlimit({limit})` (line 2 of job.py) lets calls go deeper than the C stack holds, "
         "those of pickle, copy and json as well: see how deep the data at job.py:4 go"
     )
-    assert told == (expected if is_told else "")
+    assert reported == (expected if is_reported else "")
 
 
 LAYERS = """\
@@ -275,19 +318,19 @@ def test_who_lets_a_broken_pipe_end_the_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("removal", "is_told"),
+    ("removal", "is_reported"),
     [("path.unlink()", True), ("os.remove(path)", True), ("names.remove(path)", False)],
 )
 def test_the_line_that_may_have_removed_a_file_that_is_read(
-    tmp_path: Path, removal: str, is_told: bool
+    tmp_path: Path, removal: str, is_reported: bool
 ) -> None:
     text = f"def trim(path):\n    {removal}\ndef read(path):\n    return np.load(path)\n"
     found = case(tmp_path, text, {0: "5 (main)", 1: "4 (read)"})
     found.session.ranks[1].exit_what = "FileNotFoundError: gone"
-    told = (
+    reported = (
         f"see whether `{removal}` (line 2 of job.py) has removed it, on any rank, or whether who writes it "
         "had not done so yet"
     )
-    assert by_removal(found) == (told if is_told else "")
+    assert by_removal(found) == (reported if is_reported else "")
     found.session.ranks[1].exit_what = "ValueError: no"
     assert by_removal(found) == ""

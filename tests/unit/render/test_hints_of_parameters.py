@@ -10,8 +10,8 @@ import pytest
 
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity
 from distdbg.diagnose.traits import FactKind
-from distdbg.record.entries import RecordedFrame
-from distdbg.render.finding_stacks import ToldFrame, ToldStack
+from distdbg.record.recorded_frame import RecordedFrame
+from distdbg.render.finding_stacks import ReportedFrame, ReportedStack
 from distdbg.render.hints.case import Case
 from distdbg.render.hints.parameters import by_condition, past_ddp
 from distdbg.render.source_line import SourceLines
@@ -58,14 +58,14 @@ def hint(
         advice=ADVICE,
         numbers={"step": 9.0},
     )
-    told = ToldStack(
+    reported = ReportedStack(
         ranks=(2,),
         what="raised RuntimeError",
         is_cause=True,
-        frames=(ToldFrame(frame=frame, text="loss = model(x)"),),
+        frames=(ReportedFrame(frame=frame, text="loss = model(x)"),),
     )
     source = SourceLines(str(folder), time.time_ns() + 10**15)
-    return by_condition(Case(session=build.session, root=root, told=[told], source=source))
+    return by_condition(Case(session=build.session, root=root, reported=[reported], source=source))
 
 
 UNDER_IF = """\
@@ -199,11 +199,11 @@ def past(folder: Path, text: str, *, unreduced: bool = True) -> str:
     if unreduced:
         build.mark(2, "not reduced: box.0.weight", 3, at_s=1)
     build.mark(2, "step", 3, at_s=2)
-    frames = (ToldFrame(frame=RecordedFrame(str(folder / "job.py"), 2, "main"), text="raise"),)
-    told = ToldStack(ranks=(2,), what="raised ValueError", is_cause=True, frames=frames)
+    frames = (ReportedFrame(frame=RecordedFrame(str(folder / "job.py"), 2, "main"), text="raise"),)
+    reported = ReportedStack(ranks=(2,), what="raised ValueError", is_cause=True, frames=frames)
     root = Finding(kind=FindingKind.DEAD_RANK, severity=Severity.ERROR, what="x", ranks=(2,))
     source = SourceLines(str(folder), time.time_ns() + 10**15)
-    return past_ddp(Case(session=build.session, root=root, told=[told], source=source))
+    return past_ddp(Case(session=build.session, root=root, reported=[reported], source=source))
 
 
 @pytest.mark.parametrize("call", ["model.module.rebuild(x)", "self.model.module(x)"])

@@ -41,10 +41,10 @@ def hint(folder: Path, text: str) -> str:
         build.op(rank, "all_reduce", at_s=3, site=f"{path}:10 (main)")
     build.op(3, "recv", peer=0, at_s=1, site=sites["recv("])
     source = SourceLines(str(folder), time.time_ns() + 10**15)
-    told = with_source_hint(build.session, diagnose(build.session), source)
-    assert told.root is not None
-    assert told.root.ranks == (0,)
-    return told.root.advice
+    reported = with_source_hint(build.session, diagnose(build.session), source)
+    assert reported.root is not None
+    assert reported.root.ranks == (0,)
+    return reported.root.advice
 
 
 def test_what_the_loop_goes_over_lacks_the_rank_that_waits(tmp_path: Path) -> None:
@@ -64,9 +64,9 @@ def test_the_condition_around_the_caller_skipped_nothing_since_the_rank_came_the
     bare = SPREAD.replace("for child in children(rank):", "for _ in range(2):").replace(
         "dst=child", "dst=next(peers)"
     )
-    told = hint(tmp_path, bare)
-    assert "step % 3" not in told
-    assert "has no round" not in told
+    reported = hint(tmp_path, bare)
+    assert "step % 3" not in reported
+    assert "has no round" not in reported
 
 
 def test_what_skips_a_round_of_the_loop_itself_is_told(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
-from distdbg.record.entries import RecordedFrame
-from distdbg.render.finding_stacks import ToldFrame, ToldStack
+from distdbg.record.recorded_frame import RecordedFrame
+from distdbg.render.finding_stacks import ReportedFrame, ReportedStack
 from distdbg.render.hints.case import Case
 from distdbg.render.hints.randomness import by_own_draw, by_shared_draw
 from distdbg.render.source_line import SourceLines
@@ -28,12 +28,13 @@ def case(folder: Path, text: str, **modules: str) -> Case:
     at = [n for n, line in enumerate(lines, 1) if "all_reduce(" in line][:1]
     at += [n for n, line in enumerate(lines, 1) if " step(" in line and "def " not in line]
     frames = tuple(
-        ToldFrame(frame=RecordedFrame(str(path), line, "f"), text=lines[line - 1]) for line in at
+        ReportedFrame(frame=RecordedFrame(str(path), line, "f"), text=lines[line - 1])
+        for line in at
     )
-    told = ToldStack(ranks=(1,), what="in all_reduce", is_cause=True, frames=frames)
+    reported = ReportedStack(ranks=(1,), what="in all_reduce", is_cause=True, frames=frames)
     root = Finding(kind=FindingKind.DEADLOCK, severity=Severity.ERROR, what="x", ranks=(1,))
     source = SourceLines(str(folder), time.time_ns() + 10**15)
-    return Case(session=SessionBuilder(2).session, root=root, told=[told], source=source)
+    return Case(session=SessionBuilder(2).session, root=root, reported=[reported], source=source)
 
 
 COIN = """\
@@ -99,7 +100,7 @@ for _ in range(random.randint(1, 4)):
 
 
 @pytest.mark.parametrize(
-    ("use", "line", "told"),
+    ("use", "line", "reported"),
     [
         (COIN_FIRST, 4, "coin = random.random()"),
         (BREAK_AFTER, 5, "if random.random() < 0.1"),
@@ -108,11 +109,11 @@ for _ in range(random.randint(1, 4)):
     ],
 )
 def test_what_skips_a_call_or_ends_its_loop_by_such_a_number(
-    tmp_path: Path, use: str, line: int, told: str
+    tmp_path: Path, use: str, line: int, reported: str
 ) -> None:
     text = COIN.replace("if random.random() < 0.3:\n            all_reduce(batch)", use)
     assert by_own_draw(case(tmp_path, text)).startswith(
-        f"each rank draws numbers of its own in `{told}` (line {line} of job.py), as nothing seeds"
+        f"each rank draws numbers of its own in `{reported}` (line {line} of job.py), as nothing seeds"
     )
 
 
@@ -138,8 +139,8 @@ def main():
     ],
 )  # fmt: skip
 def test_a_generator_that_a_caller_has_made(tmp_path: Path, made: str, why: str) -> None:
-    told = by_own_draw(case(tmp_path, PASSED.replace("seed = SEED", made)))
-    assert (why in told) if why else not told
+    reported = by_own_draw(case(tmp_path, PASSED.replace("seed = SEED", made)))
+    assert (why in reported) if why else not reported
     bare = PASSED.replace("default_rng(seed)", "default_rng()")
     assert "gives it no seed" in by_own_draw(case(tmp_path, bare))
 
@@ -155,8 +156,8 @@ def test_a_seed_that_a_function_of_the_program_is_given(tmp_path: Path) -> None:
     seeds = "import random\ndef set_seed(seed):\n    random.seed(seed)\n"
     text = COIN.replace("def main():", "from seeds import set_seed\ndef main():\n    set_seed({})")
     assert by_own_draw(case(tmp_path, text.format("7"), seeds=seeds)) == ""
-    told = by_own_draw(case(tmp_path, text.format("7 + get_rank()"), seeds=seeds))
-    assert "`random.seed(seed)` (line 3 of seeds.py) seeds it by the rank" in told
+    reported = by_own_draw(case(tmp_path, text.format("7 + get_rank()"), seeds=seeds))
+    assert "`random.seed(seed)` (line 3 of seeds.py) seeds it by the rank" in reported
 
 
 DEPTH = """\

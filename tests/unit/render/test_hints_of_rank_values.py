@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
-from distdbg.record.entries import RecordedFrame
-from distdbg.render.finding_stacks import ToldFrame, ToldStack
+from distdbg.record.recorded_frame import RecordedFrame
+from distdbg.render.finding_stacks import ReportedFrame, ReportedStack
 from distdbg.render.hints.case import Case
 from distdbg.render.hints.rank_values import by_group_choice, by_rank_choice, by_rank_number
 from distdbg.render.source_line import SourceLines
@@ -24,12 +24,13 @@ def case(folder: Path, text: str) -> Case:
     at = [n for n, line in enumerate(lines, 1) if "all_gather(" in line][:1]
     at += [n for n, line in enumerate(lines, 1) if " share(" in line and "def " not in line]
     frames = tuple(
-        ToldFrame(frame=RecordedFrame(str(path), line, "f"), text=lines[line - 1]) for line in at
+        ReportedFrame(frame=RecordedFrame(str(path), line, "f"), text=lines[line - 1])
+        for line in at
     )
-    told = ToldStack(ranks=(1,), what="in all_gather", is_cause=True, frames=frames)
+    reported = ReportedStack(ranks=(1,), what="in all_gather", is_cause=True, frames=frames)
     root = Finding(kind=FindingKind.MISMATCH, severity=Severity.ERROR, what="x", ranks=(1,))
     source = SourceLines(str(folder), time.time_ns() + 10**15)
-    return Case(session=SessionBuilder(2).session, root=root, told=[told], source=source)
+    return Case(session=SessionBuilder(2).session, root=root, reported=[reported], source=source)
 
 
 def hint(folder: Path, text: str) -> str:

@@ -26,7 +26,7 @@ def main():
 """
 
 
-def told(folder: Path, *attempts: int, text: str = STEPS) -> Finding:
+def reported(folder: Path, *attempts: int, text: str = STEPS) -> Finding:
     """All made a step; then rank 2 is at its first line again, the others at the second one."""
     path = folder / "job.py"
     path.write_text(text)
@@ -50,7 +50,7 @@ def told(folder: Path, *attempts: int, text: str = STEPS) -> Finding:
 
 
 def test_a_rank_in_a_later_attempt_called_again_and_skipped_nothing(tmp_path: Path) -> None:
-    root = told(tmp_path, 0, 0, 1)
+    root = reported(tmp_path, 0, 0, 1)
     assert root.what == (
         "rank 2 called all_reduce at job.py:2 again, by a retry; ranks 0-1 are at job.py:3"
     )
@@ -62,6 +62,6 @@ def test_a_rank_in_a_later_attempt_called_again_and_skipped_nothing(tmp_path: Pa
 
 
 def test_a_rank_in_the_same_attempt_or_in_no_retry_did_not(tmp_path: Path) -> None:
-    assert "again" not in told(tmp_path, 0, 0, 0).what
+    assert "again" not in reported(tmp_path, 0, 0, 0).what
     raised = STEPS.replace("sleep(1)", "raise")
-    assert "again" not in told(tmp_path, 0, 0, 1, text=raised).what
+    assert "again" not in reported(tmp_path, 0, 0, 1, text=raised).what

@@ -32,11 +32,11 @@ def hint(folder: Path, text: str, raised: str = "FileNotFoundError: x.tmp", line
     build.exit(1, Exit.RAISED, at_s=3, what=raised, where=f"{path}:{line} (write)")
     build.end(1, at_s=3.1, cause="exited", exit_code=1)
     source = SourceLines(str(folder), time.time_ns() + 10**15)
-    told = with_source_hint(build.session, diagnose(build.session), source)
-    assert told.root is not None
-    assert told.root.ranks == (1,)
-    assert told.root.has(Trait.ERROR_PLACE) is ("another rank" in told.root.advice)
-    return told.root.advice
+    reported = with_source_hint(build.session, diagnose(build.session), source)
+    assert reported.root is not None
+    assert reported.root.ranks == (1,)
+    assert reported.root.has(Trait.ERROR_PLACE) is ("another rank" in reported.root.advice)
+    return reported.root.advice
 
 
 @pytest.mark.parametrize("how", ["os.replace(temporary, path)", "temporary.rename(path)"])

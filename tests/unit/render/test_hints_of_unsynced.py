@@ -47,9 +47,9 @@ def hint(folder: Path, text: str, comm: str = "DDP bucket 0: head.bias to embed.
         if rank != 2:
             build.session.ranks[rank].ops.comm[-1] = len(build.session.comms) - 1
     source = SourceLines(str(folder), time.time_ns() + 10**15)
-    told = with_source_hint(build.session, diagnose(build.session), source)
-    assert told.root is not None
-    return told.root.advice
+    reported = with_source_hint(build.session, diagnose(build.session), source)
+    assert reported.root is not None
+    return reported.root.advice
 
 
 def test_the_line_that_decides_is_told_with_what_it_goes_by(tmp_path: Path) -> None:

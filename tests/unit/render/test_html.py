@@ -83,7 +83,7 @@ def test_the_policy_lets_the_page_run_its_own_script_and_load_nothing() -> None:
     "words", ["</script><script>alert(1)", "\"' onload=x", "<!--", "&lt;\u2028\x00", "${x} $data"]
 )
 def test_what_a_program_says_stays_text(words: str) -> None:
-    session, verdict = examples.told_by_a_program(words)
+    session, verdict = examples.reported_by_a_program(words)
     session.lines.append(LogLine(text=words, source=words, rank=1))
     page = to_html(session, verdict)
     outline = Outline(page)

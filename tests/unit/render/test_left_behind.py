@@ -64,8 +64,8 @@ def case(folder: Path, text: str, sites: dict[int, str], ranks: tuple[int, ...])
     )
     verdict = Verdict(what=root.what, root=root, findings=(root,), roles={}, lacks=())
     source = SourceLines(str(folder), time.time_ns() + 10**15)
-    told = tell_stacks(build.session, verdict, root, source, letters=80)
-    return Case(session=build.session, root=root, told=told, source=source)
+    reported = tell_stacks(build.session, verdict, root, source, letters=80)
+    return Case(session=build.session, root=root, reported=reported, source=source)
 
 
 def test_the_exit_of_a_function_in_which_the_others_are(tmp_path: Path) -> None:
@@ -137,8 +137,8 @@ def test_another_error_is_no_lock_file(tmp_path: Path) -> None:
 def test_without_a_return_between_them_no_line_is_named(tmp_path: Path) -> None:
     waits = "6 (acquire) < 8 (publish) < 14 (main)"
     text = LOCK.replace("return 0", "sleep(1)")
-    told = by_lock_file(case(tmp_path, text, {0: waits, 1: "15 (main)"}, (0,)))
-    assert "without removing it; `with`" in told
+    reported = by_lock_file(case(tmp_path, text, {0: waits, 1: "15 (main)"}, (0,)))
+    assert "without removing it; `with`" in reported
 
 
 STAGE = """\
@@ -159,11 +159,11 @@ def test_of_ranks_of_a_deadlock_one_may_have_left_what_the_other_is_in(
 ) -> None:
     sites = {0: "6 (step) < 8 (main)", 1: "2 (forward) < 5 (step) < 8 (main)"}
     found = case(tmp_path, STAGE, sites, (0, 1))
-    told = by_left_function(replace(found, root=replace(found.root, kind=kind)))
+    reported = by_left_function(replace(found, root=replace(found.root, kind=kind)))
     if kind is FindingKind.DEADLOCK:
-        assert told == (
+        assert reported == (
             "see whether `for x in (pull() for _ in range(count))` (line 2 of job.py) makes as many rounds "
             "on rank 0, which left it, as on rank 1"
         )
     else:  # the others have left nothing of theirs
-        assert told == ""
+        assert reported == ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distdbg.record.entries import RecordedFrame
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.render.enclosing import parse
 from distdbg.render.finding_stacks import names_around, say_left_values
 from tests.support.session_builder import SessionBuilder

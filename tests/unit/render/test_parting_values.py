@@ -10,8 +10,8 @@ import pytest
 
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.verdict import diagnose
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.render.finding_stacks import parting_values, sides_of
 from distdbg.render.source_hint import with_source_hint
 from distdbg.render.source_line import SourceLines
@@ -29,7 +29,7 @@ def session_of(values: Sequence[Mapping[str, str]], frame: RecordedFrame = FRAME
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "reported"),
     [
         pytest.param(
             [{"size": "= 128", "rank": f"= {r}", "lr": "= 0.1"} for r in range(2)]
@@ -69,12 +69,12 @@ def session_of(values: Sequence[Mapping[str, str]], frame: RecordedFrame = FRAME
     ],
 )
 def test_only_what_each_side_agrees_on_is_told(
-    values: Sequence[Mapping[str, str]], told: list[str]
+    values: Sequence[Mapping[str, str]], reported: list[str]
 ) -> None:
     session = session_of(values).session
     sides = ((0, 1), (2, 3))
-    assert parting_values(session, sides, FRAME, ()) == told
-    assert parting_values(session, sides, FRAME, told) == []  # it is said already
+    assert parting_values(session, sides, FRAME, ()) == reported
+    assert parting_values(session, sides, FRAME, reported) == []  # it is said already
     assert parting_values(session, (), FRAME, ()) == []
 
 
@@ -121,10 +121,10 @@ def differing(
         build.exit(rank, Exit.RAISED, at_s=2, what="MismatchError: x", where=site)
     session = build.session
     source = SourceLines(str(folder), time.time_ns() + 10**15)
-    told = with_source_hint(session, diagnose(session), source)
-    assert told.root is not None
-    assert told.root.ranks == (0,)
-    return told.root.advice
+    reported = with_source_hint(session, diagnose(session), source)
+    assert reported.root is not None
+    assert reported.root.ranks == (0,)
+    return reported.root.advice
 
 
 def test_keys_in_another_order_are_the_hint_with_what_made_them(tmp_path: Path) -> None:
@@ -169,9 +169,9 @@ def test_a_number_of_the_loop_that_differs_is_the_hint_of_calls_at_other_lines(
         build.exit(rank, Exit.RAISED, at_s=2, what="MismatchError: x", where=site)
     session = build.session
     source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
-    told = with_source_hint(session, diagnose(session), source)
-    assert told.root is not None
-    assert told.root.advice == (
+    reported = with_source_hint(session, diagnose(session), source)
+    assert reported.root is not None
+    assert reported.root.advice == (
         "see where step starts: in `while step < LAST` (line 2 of job.py) it is 300 on rank 2 and 400 on "
         "ranks 0-1"
     )
@@ -200,11 +200,11 @@ def test_a_setting_that_differs_as_the_sizes_do_is_the_hint(tmp_path: Path) -> N
         log.left_values = {(str(path), 2): values, (str(path), 4): {"n": f"= {side}"}}
         build.exit(rank, Exit.RAISED, at_s=2, what="MismatchError: x", where=f"{path}:4 (step)")
     session = build.session
-    told = with_source_hint(
+    reported = with_source_hint(
         session, diagnose(session), SourceLines(str(tmp_path), time.time_ns() + 10**15)
     )
-    assert told.root is not None
-    assert told.root.ranks == ()
-    assert told.root.advice == (
+    assert reported.root is not None
+    assert reported.root.ranks == ()
+    assert reported.root.advice == (
         'see why config["bucket"] is 128 on ranks 0-1 and 96 on ranks 2-3 (at fit.py:2 (main))'
     )

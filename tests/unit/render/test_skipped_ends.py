@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
-from distdbg.record.entries import RecordedFrame
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.render.enclosing import parse
-from distdbg.render.finding_stacks import ToldFrame, ToldStack
+from distdbg.render.finding_stacks import ReportedFrame, ReportedStack
 from distdbg.render.hints.case import Case
 from distdbg.render.hints.skipped_ends import by_unfinished_item, past_cancel
 from distdbg.render.source_line import SourceLines
@@ -52,13 +52,15 @@ def hint(folder: Path, text: str, taken_at: int = GET) -> str:
     path = folder / "job.py"
     path.write_text(text)
     lines = text.splitlines()
-    told = [
-        ToldStack(
+    reported = [
+        ReportedStack(
             ranks=(1,),
             what="asleep",
             is_cause=True,
             frames=(
-                ToldFrame(frame=RecordedFrame(str(path), line, "f"), text=lines[line - 1].strip()),
+                ReportedFrame(
+                    frame=RecordedFrame(str(path), line, "f"), text=lines[line - 1].strip()
+                ),
             ),
         )
         for line in (JOIN, taken_at)
@@ -66,7 +68,7 @@ def hint(folder: Path, text: str, taken_at: int = GET) -> str:
     root = Finding(kind=FindingKind.STUCK_RANK, severity=Severity.ERROR, what="", ranks=(1,))
     source = SourceLines(str(folder), time.time_ns() + 10**15)
     return by_unfinished_item(
-        Case(session=SessionBuilder(2).session, root=root, told=told, source=source)
+        Case(session=SessionBuilder(2).session, root=root, reported=reported, source=source)
     )
 
 

@@ -14,10 +14,10 @@ from distdbg.diagnose.session import Activity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.late_ranks import hint_of_end
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
 from distdbg.record.observations import IN_LOCK
 from distdbg.record.rank_state import RankState
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.render.source_hint import with_source_hint
 from distdbg.render.source_line import SourceLines
 from tests.support.session_builder import SessionBuilder
@@ -49,14 +49,16 @@ def test_a_condition_that_ends_the_loop_of_one_rank_is_the_hint(tmp_path: Path) 
     verdict = diagnose(session)
     assert verdict.root is not None
     assert "dist.mark" in verdict.root.advice
-    told = with_source_hint(session, verdict, SourceLines(str(tmp_path), time.time_ns() + 10**15))
-    assert told.root is not None
-    assert told.root.advice == (
+    reported = with_source_hint(
+        session, verdict, SourceLines(str(tmp_path), time.time_ns() + 10**15)
+    )
+    assert reported.root is not None
+    assert reported.root.advice == (
         "see whether rank 0 left the loop by the `break` under `if patience.exhausted(loss)` (line 4): "
         "all ranks have to decide that alike"
     )
-    assert told.root is told.findings[0]
-    assert told.roles == verdict.roles
+    assert reported.root is reported.findings[0]
+    assert reported.roles == verdict.roles
 
 
 def test_a_condition_that_skips_the_call_is_the_hint_before_the_loop(tmp_path: Path) -> None:
@@ -73,9 +75,9 @@ def test_a_condition_that_skips_the_call_is_the_hint_before_the_loop(tmp_path: P
     for at, stack in enumerate(session.stacks):
         session.stacks[at] = tuple(frame._replace(line=6) for frame in stack)
     source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
-    told = with_source_hint(session, diagnose(session), source)
-    assert told.root is not None
-    assert told.root.advice == (
+    reported = with_source_hint(session, diagnose(session), source)
+    assert reported.root is not None
+    assert reported.root.advice == (
         "see whether rank 0 skipped the call by the `continue` under `if number == 3` (line 4)"
     )
 
@@ -85,9 +87,9 @@ def test_the_loop_is_the_hint_where_nothing_ends_it(tmp_path: Path) -> None:
     path = tmp_path / "fit.py"
     path.write_text(PROGRAM.replace("            break", "            pass"))
     source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
-    told = with_source_hint(session, diagnose(session), source)
-    assert told.root is not None
-    assert told.root.advice == (
+    reported = with_source_hint(session, diagnose(session), source)
+    assert reported.root is not None
+    assert reported.root.advice == (
         "see whether `for number in range(rounds)` (line 2) makes as many rounds on rank 0 as on the others"
     )
 
@@ -116,9 +118,9 @@ def test_a_condition_that_depends_on_time_is_the_hint(tmp_path: Path) -> None:
         site, size = (f"{path}:4 (tick)", 3) if rank else (f"{path}:6 (summary)", 4)
         build.op(rank, "all_reduce", at_s=1, site=site, dtype="float32", inputs=[(size,)])
     source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
-    told = with_source_hint(build.session, diagnose(build.session), source)
-    assert told.root is not None
-    assert told.root.advice == (
+    reported = with_source_hint(build.session, diagnose(build.session), source)
+    assert reported.root is not None
+    assert reported.root.advice == (
         "`if not work.is_completed()` (line 2) depends on time: ranks start different numbers of ops by "
         "it; wait() is the same on all"
     )
@@ -142,9 +144,9 @@ def test_a_while_that_a_busy_rank_is_in_is_the_hint(tmp_path: Path) -> None:
         state=RankState.BUSY, since_ns=2 * 10**9, site="search.py:3 (search)", stack=frames
     )
     source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
-    told = with_source_hint(build.session, diagnose(build.session), source)
-    assert told.root is not None
-    assert told.root.advice == (
+    reported = with_source_hint(build.session, diagnose(build.session), source)
+    assert reported.root is not None
+    assert reported.root.advice == (
         "see whether `while True` (line 2) ends on rank 0; if it was at work, take its stacks twice "
         "(distdbg stacks)"
     )
@@ -212,9 +214,9 @@ def test_a_branch_that_takes_ranks_to_other_calls_is_the_hint(
         kind, line, function = usual if rank else odd
         build.op(rank, kind, at_s=1, site=f"{path}:{line} ({function})")
     source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
-    told = with_source_hint(build.session, diagnose(build.session), source)
-    assert told.root is not None
-    assert told.root.advice == hint
+    reported = with_source_hint(build.session, diagnose(build.session), source)
+    assert reported.root is not None
+    assert reported.root.advice == hint
 
 
 POLLING = """\
@@ -240,9 +242,9 @@ def test_a_loop_until_a_file_is_there_is_the_hint_of_a_rank_that_sleeps(tmp_path
         stack=(RecordedFrame(str(path), 3, "wait_done"), RecordedFrame(str(path), 5, "main")),
     )
     source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
-    told = with_source_hint(build.session, diagnose(build.session), source)
-    assert told.root is not None
-    assert told.root.advice == (
+    reported = with_source_hint(build.session, diagnose(build.session), source)
+    assert reported.root is not None
+    assert reported.root.advice == (
         "`while not os.path.exists(path)` (line 2) waits for a file: see who has to make it (another rank, "
         "another job), and whether it did"
     )
@@ -279,14 +281,17 @@ def test_what_lets_a_rank_make_one_call_more_is_the_hint(
                 status=Status.MISMATCH if step == 3 else 0, dtype="float32", inputs=[(size,)], **end,
             )  # fmt: skip
     source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
-    told = with_source_hint(build.session, diagnose(build.session), source)
-    assert told.root is not None
+    reported = with_source_hint(build.session, diagnose(build.session), source)
+    assert reported.root is not None
     way = (
         "see whether `if micro % every == 0` (line 3) holds once more on rank 1 than on the others"
         if has_condition
         else "see whether `for micro in range(24)` (line 2) makes one round more on rank 1 than on the others"
     )
-    assert told.root.advice == f"{way}; results since then are of calls that do not belong together"
+    assert (
+        reported.root.advice
+        == f"{way}; results since then are of calls that do not belong together"
+    )
 
 
 LOCKING = """\
@@ -317,13 +322,13 @@ def test_a_rank_that_locks_itself_out_is_told_where_it_holds_the_lock(
         stack=(RecordedFrame(str(path), 5, "Tiles.trim"), RecordedFrame(str(path), 3, outer)),
     )
     source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
-    told = with_source_hint(build.session, diagnose(build.session), source)
-    assert told.root is not None
+    reported = with_source_hint(build.session, diagnose(build.session), source)
+    assert reported.root is not None
     hint = (
         "see whether rank 0 holds that lock itself, by `with self.lock` (line 2 of tiles.py): take an "
         "RLock, or lock once"
     )
-    assert (told.root.advice == hint) == (
+    assert (reported.root.advice == hint) == (
         outer == "Tiles.get"
     )  # `self` of another class has its own
 
@@ -352,10 +357,10 @@ def test_a_retry_that_only_the_odd_rank_is_in_is_the_hint(tmp_path: Path, leaves
         build.op(rank, "all_reduce", at_s=1, ended_s=2, site=inside)
         build.op(rank, "all_reduce", at_s=3, site=site, dtype="float32", inputs=[(size,)])
     source = SourceLines(str(tmp_path), time.time_ns() + 10**15)
-    told = with_source_hint(build.session, diagnose(build.session), source)
-    assert told.root is not None
-    assert told.root.kind is FindingKind.MISMATCH
-    is_retry = told.root.advice.startswith(
+    reported = with_source_hint(build.session, diagnose(build.session), source)
+    assert reported.root is not None
+    assert reported.root.kind is FindingKind.MISMATCH
+    is_retry = reported.root.advice.startswith(
         "see whether rank 1 repeats its calls by the retry `for attempt in range(3)` (line 4 of retry.py)"
     )
     assert is_retry is not leaves
@@ -372,9 +377,11 @@ def test_a_condition_that_does_not_part_two_senders_is_the_hint(tmp_path: Path) 
     verdict = diagnose(session)
     assert verdict.root is not None
     assert verdict.root.advice.startswith("let one side send while the other receives")
-    told = with_source_hint(session, verdict, SourceLines(str(tmp_path), time.time_ns() + 10**15))
-    assert told.root is not None
-    assert told.root.advice == (
+    reported = with_source_hint(
+        session, verdict, SourceLines(str(tmp_path), time.time_ns() + 10**15)
+    )
+    assert reported.root is not None
+    assert reported.root.advice == (
         "these ranks took the same branch, under `if coords[0] % 2 == 0` (line 2 of grid.py): it has to part "
         "the two sides of each exchange"
     )
@@ -392,14 +399,17 @@ def test_where_a_module_of_the_program_sets_the_timer_is_the_hint(tmp_path: Path
     verdict = diagnose(session)
     assert verdict.root is not None
     assert verdict.root.kind is FindingKind.DEAD_RANK
-    told = with_source_hint(session, verdict, SourceLines(str(tmp_path), time.time_ns() + 10**15))
-    assert told.root is not None
+    reported = with_source_hint(
+        session, verdict, SourceLines(str(tmp_path), time.time_ns() + 10**15)
+    )
+    assert reported.root is not None
     assert (
-        told.root.advice == "its timer is set at data.py:2: see on which path it is not cancelled"
+        reported.root.advice
+        == "its timer is set at data.py:2: see on which path it is not cancelled"
     )
     # The launcher has it in place of its own, more general one.
     known = Diagnosis(
-        kind="dead rank", what="x", advice=told.root.advice, traits=told.root.all_traits
+        kind="dead rank", what="x", advice=reported.root.advice, traits=reported.root.all_traits
     )
-    assert hint_of_end(known) == told.root.advice
+    assert hint_of_end(known) == reported.root.advice
     assert hint_of_end(Diagnosis(kind="dead rank", what="x", advice="look at job.py")) == ""

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from distdbg.diagnose.finding import Evidence, Finding, FindingKind, Severity, Verdict
 from distdbg.diagnose.session import Session
-from distdbg.record.entries import RecordedFrame
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.render.html import to_html
 from distdbg.render.source_line import SourceLines, with_whole_name
 from distdbg.render.text import print_verdict

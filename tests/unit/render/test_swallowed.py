@@ -35,7 +35,7 @@ def loud():
 """
 
 
-def told(folder: Path, program: str) -> list[str]:
+def reported(folder: Path, program: str) -> list[str]:
     """Of the line that has `all_reduce` in it."""
     (folder / "timing.py").write_text(TIMING)
     file = folder / "job.py"
@@ -86,7 +86,7 @@ def main():
 def test_what_swallows_an_error_is_told_with_its_line(
     tmp_path: Path, program: str, note: str
 ) -> None:
-    assert told(tmp_path, program) == [note]
+    assert reported(tmp_path, program) == [note]
 
 
 @pytest.mark.parametrize(
@@ -107,4 +107,4 @@ def test_what_swallows_an_error_is_told_with_its_line(
     ],
 )  # fmt: skip
 def test_what_hands_an_error_on_is_not_told(tmp_path: Path, program: str) -> None:
-    assert told(tmp_path, program) == []
+    assert reported(tmp_path, program) == []

@@ -53,7 +53,7 @@ def test_without_colours_the_words_are_the_same() -> None:
 
 def test_nothing_of_a_program_is_obeyed() -> None:
     words = "\x1b[2J[red]x[/red]\r\n\u202e"
-    text = shown(*examples.told_by_a_program(words), verbose=True)
+    text = shown(*examples.reported_by_a_program(words), verbose=True)
     assert all(line.isprintable() for line in text.splitlines())
     assert "[red]x[/red]" in text
 

@@ -11,9 +11,9 @@ import render_examples as examples
 
 from distdbg.diagnose.finding import Finding, FindingKind, Severity
 from distdbg.diagnose.session import Activity
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
+from distdbg.record.recorded_frame import RecordedFrame
 from distdbg.render.stacks import fold_stacks, own_frames
 from distdbg.render.story import story_of
 from distdbg.render.svg import draw_wait_graph
@@ -108,7 +108,7 @@ def test_ranks_that_wait_alike_are_one_node() -> None:
     ]
 
 
-def test_a_deadlock_is_a_circle_with_those_who_wait_for_it() -> None:
+def test_a_deadlock_is_a_cycle_with_those_who_wait_for_it() -> None:
     graph = make_wait_graph(*examples.deadlock())
     assert [(node.ranks, node.is_core, node.on) for node in graph.nodes] == [
         ((0,), True, (1,)),
@@ -153,7 +153,7 @@ def test_a_time_that_no_calendar_has_is_no_text() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 16])
-def test_no_box_of_a_circle_lies_on_another(count: int) -> None:
+def test_no_box_of_a_cycle_lies_on_another(count: int) -> None:
     build = SessionBuilder(world_size=count + 1)
     for rank in range(count):
         build.op(rank, "recv", peer=(rank + 1) % count)

@@ -233,7 +233,7 @@ def test_a_rank_that_died_before_it_wrote_the_verdict_is_named_and_the_round_is_
 
 def test_the_host_of_the_store_leaves_last() -> None:
     store = HashStore()
-    told = threading.Event()
+    reported = threading.Event()
 
     def late_reader() -> None:
         assemble(
@@ -241,7 +241,7 @@ def test_the_host_of_the_store_leaves_last() -> None:
             make_member(1, 2),
             time.monotonic_ns() + 60_000_000_000,
             where="x",
-            on_decided=lambda: wait_until(told.is_set),
+            on_decided=lambda: wait_until(reported.is_set),
         )
 
     with ThreadPoolExecutor(2) as pool:
@@ -249,7 +249,7 @@ def test_the_host_of_the_store_leaves_last() -> None:
         host = pool.submit(meet, store, [make_member(0, 2)])
         wait_until(lambda: store.check(["distdbg/join/0/verdict"]))
         assert not host.done()
-        told.set()
+        reported.set()
         host.result(timeout=60)
         assert store.check(["distdbg/join/0/all_read"])
         late.result(timeout=60)

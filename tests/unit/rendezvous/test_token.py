@@ -43,6 +43,14 @@ def test_a_named_file_that_is_missing_or_empty_is_an_error(tmp_path: Path) -> No
         run_token({"DISTDBG_TOKEN_FILE": str(file)})
 
 
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo", 0o600)
+    (tmp_path / "folder").mkdir(0o700)
+    for name in ("fifo", "folder"):
+        with pytest.raises(ConfigError, match=f"{name} is not a file"):
+            run_token({"DISTDBG_TOKEN_FILE": str(tmp_path / name)})
+
+
 def test_the_users_own_file_is_made_once_and_private(tmp_path: Path) -> None:
     environ = {"XDG_STATE_HOME": str(tmp_path)}
     token = run_token(environ)

@@ -7,13 +7,14 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.errors import CollectiveError, DistError, MismatchError, OpTimeout, PeerLost, RankLeft
+from distdbg.errors import DistError, MismatchError, OpTimeout, RankLeft
 from distdbg.native import Message
 from distdbg.ops.call import Call, Kind
 from distdbg.runtime.backends.checked.checked_engine import OFF, CheckedEngine
@@ -46,8 +47,8 @@ def caught(function: Callable[[], object]) -> DistError:
 def test_a_pair_that_differs_is_told_to_both_sides(what: str, is_any: bool, is_async: bool) -> None:
     def rank_main(rank: int) -> str:
         if rank == 0:
-            dist.send(np.ones(4, np.float32), 1)
-            error = caught(dist.barrier)
+            # Reported in the send where that takes so long, else at the next op.
+            error = caught(lambda: (dist.send(np.ones(4, np.float32), 1), dist.barrier()))
         else:
             x = np.zeros(4, np.int32) if what == "dtype" else np.zeros(3, np.float32)
 
@@ -73,16 +74,20 @@ def test_a_pair_that_differs_is_told_to_both_sides(what: str, is_any: bool, is_a
 
 
 def test_a_sender_that_notices_later_has_the_same_error() -> None:
+    is_sent = threading.Event()
+
     def rank_main(rank: int) -> str:
         if rank:
+            assert is_sent.wait(20)
             return caught(lambda: dist.recv(np.zeros(3, np.float32))).what
         dist.send(np.ones(4, np.float32), 1)
+        is_sent.set()
         engine: Any = dist.group.WORLD.engine
         while not hasattr(engine, "_cause"):
             engine = engine.inner
-        while (told := engine.control.told_mismatch()) is None:
+        while (reported := engine.control.reported_mismatch()) is None:
             time.sleep(0.001)  # until rank 1 has broken the group
-        engine.on_trouble(told)  # as by the watch of a send that ends well at that moment
+        engine.on_trouble(reported)  # as by the watch of a send that ends well at that moment
         error = caught(dist.barrier)
         assert isinstance(error, MismatchError)
         later = caught(dist.barrier)
@@ -317,8 +322,26 @@ def test_a_sender_that_left_is_told_at_once(is_async: bool) -> None:
                 work.wait()
 
         error = caught(recv)
-        assert isinstance(error, (PeerLost, CollectiveError))
-        assert "rank 0" in str(error)
+        assert isinstance(error, RankLeft)  # which a wait until the limit would not bring
+        assert "recv on group 'world' cannot complete: rank 0 left (" in error.what
+
+    run(rank_main, 2)
+
+
+def test_a_wait_with_a_limit_of_its_own_knows_at_its_end_that_the_sender_left() -> None:
+    has_left = threading.Event()
+
+    def rank_main(rank: int) -> None:
+        if rank == 0:
+            dist.destroy_process_group()
+            has_left.set()
+            return
+        work = dist.irecv(np.zeros(1), 0)
+        assert work is not None
+        assert has_left.wait(20)
+        for _ in range(2):
+            error = caught(lambda: work.wait(timedelta(seconds=0.2)))
+            assert isinstance(error, RankLeft)
 
     run(rank_main, 2)
 
@@ -326,9 +349,9 @@ def test_a_sender_that_left_is_told_at_once(is_async: bool) -> None:
 def test_where_tags_are_ignored_they_are_compared() -> None:
     def rank_main(rank: int) -> None:
         if rank == 0:
-            # Told in the send where that takes so long, else at the next op.
-            told = caught(lambda: (dist.send(np.ones(1), 1, tag=1), dist.barrier()))
-            assert isinstance(told, MismatchError)
+            # Reported in the send where that takes so long, else at the next op.
+            reported = caught(lambda: (dist.send(np.ones(1), 1, tag=1), dist.barrier()))
+            assert isinstance(reported, MismatchError)
         else:
             error = caught(lambda: dist.recv(np.ones(1), 0, tag=2))
             assert "with tag 1" in error.what

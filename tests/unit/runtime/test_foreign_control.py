@@ -159,12 +159,12 @@ def test_a_rank_that_hears_of_a_death_from_another_names_the_dead_one(
     control.rank, control._between = 0, SimpleNamespace(hosts=())  # type: ignore[assignment]  # all it asks
     control.clock = SimpleNamespace(now_ns=time.monotonic_ns)  # type: ignore[assignment]
     control._where = lambda rank: "at home"  # type: ignore[assignment,misc]
-    told: list[DistError] = []
-    control._tell_more = told.append  # type: ignore[assignment]
+    reported: list[DistError] = []
+    control._tell_more = reported.append  # type: ignore[assignment]
     call = Call(Kind.ALL_REDUCE, (), (), name="all_reduce")
     with pytest.raises(error) as info:
         control.look(call, 2, 0)
-    assert told == ([info.value] if isinstance(info.value, RankLeft) else [])
+    assert reported == ([info.value] if isinstance(info.value, RankLeft) else [])
     if isinstance(info.value, PeerLost):
         assert info.value.peer == 1
     if isinstance(info.value, RankLeft):

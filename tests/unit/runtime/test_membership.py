@@ -176,7 +176,7 @@ def test_a_rank_that_compares_after_another_gave_up_learns_the_same(
     assert all(error.ranks == [2] for error in caught)
 
 
-def test_members_alone_in_another_order_wait_in_a_circle() -> None:
+def test_members_alone_in_another_order_wait_in_a_cycle() -> None:
     def make(rank: int) -> None:
         for ranks in [[0, 1], [1, 0]] if rank == 0 else [[1, 0], [0, 1]]:
             dist.new_group(ranks, use_local_synchronization=True, sort_ranks=False)
@@ -186,7 +186,7 @@ def test_members_alone_in_another_order_wait_in_a_circle() -> None:
     assert "ranks 0-1 are deadlocked, each in another group" in errors[0].what
 
 
-def test_three_ranks_in_a_circle() -> None:
+def test_three_ranks_in_a_cycle() -> None:
     def make(rank: int) -> None:
         dist.new_group(sorted([rank, (rank + 1) % 3]), use_local_synchronization=True)
 
@@ -219,7 +219,7 @@ def test_legal_programs_stay_legal() -> None:
 def test_a_rank_that_is_only_late_is_waited_for() -> None:
     def run() -> int:
         if dist.get_rank() == 0:
-            time.sleep(0.7)  # longer than others take to look for a circle, several times
+            time.sleep(0.7)  # longer than others take to look for a cycle, several times
         first = dist.new_group([0, 1], use_local_synchronization=True)
         return dist.new_group(timeout=timedelta(seconds=60)).size() + first.size()
 

@@ -280,8 +280,8 @@ def test_the_last_one_is_logged_with_its_delay(caplog: pytest.LogCaptureFixture)
     with caplog.at_level(logging.DEBUG, "distdbg"):
         run_store_ranks(run, 3, store=store)
     (line,) = [r.getMessage() for r in caplog.records if "arrived last" in r.getMessage()]
-    told = r"\[rank 0\] monitored_barrier #1 on group 'world': rank 1 arrived last, (\d+\.\d+)"
-    found = re.match(told, line)
+    reported = r"\[rank 0\] monitored_barrier #1 on group 'world': rank 1 arrived last, (\d+\.\d+)"
+    found = re.match(reported, line)
     assert found is not None, line
     assert float(found[1]) >= 0.1
 

@@ -97,7 +97,7 @@ MPIR_Get_contextid_sparse_group(567): Too many communicators (0/2048 free on thi
 
 
 @pytest.mark.parametrize(
-    ("told", "text", "hint"),
+    ("reported", "text", "hint"),
     [
         ("MPI_ERR_TRUNCATE: message truncated", "MPI_ERR_TRUNCATE: message truncated", "longer"),
         ("Message truncated, error stack:\nf(1)..: 2 < 10", "Message truncated: 2 < 10", "longer"),
@@ -109,9 +109,9 @@ MPIR_Get_contextid_sparse_group(567): Too many communicators (0/2048 free on thi
         ("MPI_ERR_RANK: invalid rank", "MPI_ERR_RANK: invalid rank", None),
     ],
 )
-def test_an_error_says_what_mpi_says_at_last(told: str, text: str, hint: str | None) -> None:
+def test_an_error_says_what_mpi_says_at_last(reported: str, text: str, hint: str | None) -> None:
     error = to_error(
-        SimpleNamespace(Get_error_string=lambda: told, Get_error_class=lambda: 15),
+        SimpleNamespace(Get_error_string=lambda: reported, Get_error_class=lambda: 15),
         "making group 'dp'",
         "an MPI",
     )

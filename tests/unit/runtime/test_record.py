@@ -24,8 +24,9 @@ from distdbg.record.entries import (
     label_of_kind,
 )
 from distdbg.record.format import Exit
-from distdbg.record.rank_words import where_is
+from distdbg.record.rank_words import Clock, where_is
 from distdbg.record.reader import read_record
+from distdbg.record.text import render
 
 
 @pytest.fixture
@@ -323,6 +324,20 @@ def test_the_header_and_the_state_say_who_wrote_and_how_it_ended(recorded: Recor
         assert record.state.exit is Exit.LEFT
         assert record.state.level == 2
         assert record.progress[1].closed_ns is not None
+
+
+def test_where_a_group_was_destroyed_is_recorded(recorded: Recorded) -> None:
+    def program() -> None:
+        group = dist.new_group([0, 1])
+        dist.barrier(group)
+        dist.destroy_process_group(group)
+
+    for record in recorded(program, 2):
+        [frame] = [far.closed_at for far in record.progress.values() if far.closed_at is not None]
+        assert Path(frame.file).name == "test_record.py"
+        assert frame.line == program.__code__.co_firstlineno + 3
+        lines = render(record, Clock(record.header, 0, ""), is_live=False, most_events=0)
+        assert any(f", destroyed at test_record.py:{frame.line} (" in line for line in lines)
 
 
 def test_an_editable_install_has_call_sites_of_the_program_too(

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from distdbg.errors import CollectiveError, MismatchError
-from distdbg.runtime.backends.reported_difference import BROKEN, told_difference, words_for_others
+from distdbg.runtime.backends.reported_difference import (
+    BROKEN,
+    reported_difference,
+    words_for_others,
+)
 
 FIRST = (
     "recv on group 'world' differs between ranks: rank 0 sent float32[4], rank 1 expects float64[4]"
@@ -14,11 +18,11 @@ RECEIVER = "rank 1 called recv at train.py:33 (step)"
 
 def test_the_others_are_told_the_lines_of_both() -> None:
     found = MismatchError(FIRST, details=[SENDER, RECEIVER, "the group is unusable"], ranks=[0, 1])
-    told = told_difference(words_for_others(found), "rank 1", group="world")
-    assert told.what == FIRST
-    assert told.details == [SENDER, RECEIVER, "rank 1 found it", BROKEN]
-    assert told.ranks == [0, 1]
-    assert told.group == "world"
+    reported = reported_difference(words_for_others(found), "rank 1", group="world")
+    assert reported.what == FIRST
+    assert reported.details == [SENDER, RECEIVER, "rank 1 found it", BROKEN]
+    assert reported.ranks == [0, 1]
+    assert reported.group == "world"
 
 
 def test_what_others_read_is_one_line_that_other_hosts_can_print() -> None:
@@ -50,4 +54,4 @@ def test_another_error_is_told_by_its_first_line() -> None:
 
 
 def test_words_of_a_rank_that_knows_no_lines() -> None:
-    assert told_difference(FIRST, "rank 1").details == ["rank 1 found it", BROKEN]
+    assert reported_difference(FIRST, "rank 1").details == ["rank 1 found it", BROKEN]

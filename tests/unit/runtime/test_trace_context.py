@@ -88,13 +88,13 @@ def test_a_span_that_stays_is_told_again_before_the_ring_has_lost_it(
 ) -> None:
     ask = TraceContext(64, 0)
     api.enter()
-    told = []
+    reported = []
     for number in range(64):
         if renews:
             api.enter()
         if ask(number) is not None:
-            told.append(number)
-    assert told == list(range(0, 64, 8))
+            reported.append(number)
+    assert reported == list(range(0, 64, 8))
 
 
 def test_each_thread_is_in_spans_of_its_own(api: Api) -> None:

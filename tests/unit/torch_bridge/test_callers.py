@@ -48,9 +48,9 @@ def test_options_that_do_not_tell_are_asked_no_more(functions: dict[str, Any]) -
     class TellingOptions:
         asyncOp = property(lambda self: True)
 
-    asked, told = _async_of(Options), _async_of(TellingOptions)
+    asked, reported = _async_of(Options), _async_of(TellingOptions)
     assert isinstance(
-        told, NotedOption
+        reported, NotedOption
     )  # is read in native code: tests/native/test_noted_option.py
     assert not functions["all_reduce"](lambda: asked(Options()))
     assert functions["all_reduce"](lambda: asked(Options()), async_op=True)

@@ -194,7 +194,7 @@ def test_an_op_of_a_reducer_that_tells_its_model_is_nobody_elses(armed: list[Mod
     models = [model_of(one, [0]) for one in (left, right)]
     for one, model in zip((left, right), models, strict=True):
         model.begin(one)
-        model.is_told = True
+        model.is_reported = True
     armed[:] = models
     assert ddp.bucket_of("0", 4) == ""  # an op of the program's own
     ddp.reducing.model = models[1]

@@ -13,10 +13,10 @@ def test_an_answer_for_a_page_that_is_in_no_app_any_more_is_dropped(
 ) -> None:
     failed: list[threading.ExceptHookArgs] = []
     monkeypatch.setattr(threading, "excepthook", failed.append)
-    told: list[object] = []
-    ask_in_thread(Vertical(), lambda: 1, told.append, told.append, told.append)
+    reported: list[object] = []
+    ask_in_thread(Vertical(), lambda: 1, reported.append, reported.append, reported.append)
     for thread in threading.enumerate():
         if thread.name == "distdbg-top-ask":
             thread.join(30)
     assert failed == []
-    assert told == []
+    assert reported == []

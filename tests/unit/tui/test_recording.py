@@ -73,26 +73,26 @@ def test_only_what_has_changed_is_told() -> None:
     ranks = dict(RICH.ranks)
     ranks[1] = replace(ranks[1], state=RankState.DEAD, cpu=None)
     after = replace(RICH, at=NOW + 1, ranks=ranks, waits=(), is_paused=True)
-    told = changes(RICH, after)
-    assert told == {
+    reported = changes(RICH, after)
+    assert reported == {
         "ranks": {"1": {"state": "dead", "cpu": None}}, "waits": [], "is_paused": True
     }  # fmt: skip
-    assert apply(RICH, through_json(told), NOW + 1) == after  # type: ignore[arg-type]
+    assert apply(RICH, through_json(reported), NOW + 1) == after  # type: ignore[arg-type]
     assert changes(after, after) == {}
 
 
 def test_a_rank_that_is_gone_and_one_that_is_new_are_told() -> None:
     after = replace(RICH, ranks={0: RICH.ranks[0], 7: row(7)})
-    told = changes(RICH, after)
-    assert told["ranks"]["1"] is None
-    assert apply(RICH, through_json(told), RICH.at) == after  # type: ignore[arg-type]
+    reported = changes(RICH, after)
+    assert reported["ranks"]["1"] is None
+    assert apply(RICH, through_json(reported), RICH.at) == after  # type: ignore[arg-type]
 
 
 def test_what_a_later_version_adds_is_passed_over() -> None:
-    told = whole(RICH)
-    told["ranks"]["0"]["colour"] = "red"
-    told["weather"] = 3
-    assert apply(Snapshot(), told, RICH.at) == RICH
+    reported = whole(RICH)
+    reported["ranks"]["0"]["colour"] = "red"
+    reported["weather"] = 3
+    assert apply(Snapshot(), reported, RICH.at) == RICH
 
 
 def test_a_recording_that_an_earlier_version_made_is_shown() -> None:

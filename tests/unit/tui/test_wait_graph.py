@@ -39,7 +39,7 @@ def test_ranks_that_wait_alike_are_one_box_under_what_they_wait_for() -> None:
     ]
 
 
-def test_a_circle_is_drawn_as_its_waiting_goes_and_marked() -> None:
+def test_a_cycle_is_drawn_as_its_waiting_goes_and_marked() -> None:
     graph = fold_waits([wait(0, 2, core=True), wait(1, 0, core=True), wait(2, 1, core=True)], {})
     assert [node.ranks for node in graph.nodes] == [(0,), (2,), (1,)]
     text = "\n".join(drawn(graph))
@@ -81,7 +81,7 @@ def test_of_many_waits_those_nearest_to_the_cause_are_kept_and_the_rest_is_count
     assert drawn(graph)[-1].startswith("... 4072 more kinds of waiting, of 4072 ranks")
 
 
-def test_a_large_circle_is_folded_where_its_ranks_wait_alike() -> None:
+def test_a_large_cycle_is_folded_where_its_ranks_wait_alike() -> None:
     ranks = range(MAX_ALONE + 4)
     graph = fold_waits([wait(rank, *ranks, op="all", core=True) for rank in ranks], {})
     assert [node.ranks for node in graph.nodes] == [tuple(ranks)]

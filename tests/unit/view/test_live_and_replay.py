@@ -106,7 +106,7 @@ class Both:
     def rows(self) -> Mapping[int, RankRow]:
         self.client.ask("about")
         for end in read_ends(self.client.roster.folder):
-            self.client.roster.on_told(end)
+            self.client.roster.on_reported_end(end)
         return rank_rows(self.client.ask("ranks")["ranks"], {}, Usage(), 0.0)
 
     def live_op(self, seq: int) -> OpDetail | None:
@@ -218,11 +218,11 @@ def test_waits_are_told_alike(ring: int) -> None:
         session=session, verdict=found.verdict, case=None, lines=[],
         plain=to_plain(session, found.verdict), blocked=blocked, waits=found.waits,
     )  # fmt: skip
-    edges, told = read_waits(json.loads(json.dumps(plain_waits(judged))))
+    edges, reported = read_waits(json.loads(json.dumps(plain_waits(judged))))
     verdict = read_verdict(json.loads(json.dumps(judged.plain)))
     moments = Moments(session)
     ranks = {rank: rank_row(moments, rank, session.now_ns) for rank in session.ranks}
-    live = wait_rows(edges, verdict, ranks, blocked=told)
+    live = wait_rows(edges, verdict, ranks, blocked=reported)
 
     feed = ReplayFeed(session)
     try:

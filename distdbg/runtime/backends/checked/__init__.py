@@ -4,7 +4,7 @@ wrapping, traits                                                      when the c
                                                                       backend declares
 checked_engine, checked_pending, start_queue, worker_threads, block   ops after their agreements, watched
 control, agreement, description_table, array_facts                    the ranks agree, without reading arrays
-messages, message_way                                                 point to point, by a header beside each
+messages, message_header, message_way                                 point to point, by a header beside each
                                                                       message; by which communicator it goes
 backend_error                                                         what is raised for an error of the
                                                                       backend

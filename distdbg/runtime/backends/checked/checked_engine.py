@@ -102,7 +102,7 @@ class CheckedEngine:
         self._is_closed = False
         #: Ops that the backend is to get together, by the thread that submits them.
         self._blocks: dict[int, Block] = {}
-        self.messages = Messages(self, control, traits.ignores_tags)
+        self.messages = Messages(self, control, traits)
         control.set_level(level)
 
     # ------------------------------------------------------------------------------ Engine
@@ -303,8 +303,8 @@ class CheckedEngine:
         except UsageError:
             raise
         except DistError as error:
-            told = self.control.told_mismatch() or error
-            raise self._break(told) from error.__cause__
+            reported = self.control.reported_mismatch() or error
+            raise self._break(reported) from error.__cause__
 
     def begin_agreement(self, call: Call) -> Agreement:
         """Start to agree; a group that another rank has given up is given up here as well."""
@@ -386,8 +386,7 @@ class CheckedEngine:
         return OpWatch(self, self.control, call, seq, agreement, started_ns)
 
     def pending(self, call: Call, look_ahead: LookAhead | None = None) -> Pending:
-        """Start a point to point op; `look_ahead` is asked while a device has it."""
-        look_ahead = look_ahead if self._ends_later else None
+        """Start a point to point op; `look_ahead` is asked while the backend has it."""
         block = self._blocks.get(threading.get_ident())
         if block is not None:
             op = block.add(call)
@@ -473,7 +472,7 @@ class CheckedEngine:
         if self.level == OFF or not (type(error) is CollectiveError or isinstance(error, PeerLost)):
             return error
         found = known or find_difference(self.unsettled(), self.clock, self.when_started)
-        return found or self.control.told_mismatch() or error
+        return found or self.control.reported_mismatch() or error
 
     def unsettled(self) -> list[Agreement]:
         """The agreements that nobody has waited for, as far as they have not ended well."""

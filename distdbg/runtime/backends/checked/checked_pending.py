@@ -228,8 +228,9 @@ class CheckedPending:
                 self._wait_in_backend(foreign, deadline_ns)
         except DistError as error:
             if deadline_ns != NO_DEADLINE and not foreign.done():
+                error = self._better_at_limit(error)
                 self._engine.note_raised(error)
-                raise
+                raise error from error.__cause__
             with _ENDING:
                 self._error = self._error or error
             if self._error is error:
@@ -239,6 +240,17 @@ class CheckedPending:
             self._engine.note_raised(self._error)
             raise self._error
         self._engine.settle()
+
+    def _better_at_limit(self, error: DistError) -> DistError:
+        """What is known of an op whose limited wait is over: it may never end."""
+        if self._engine.is_watching:
+            try:
+                self.watch(grace_ns=0)
+            except DistError as better:
+                with _ENDING:
+                    self._error = self._error or better
+                return self._error
+        return error
 
     def _wait_in_backend(self, foreign: Pending, deadline_ns: int) -> None:
         try:

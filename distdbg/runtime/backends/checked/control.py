@@ -40,7 +40,7 @@ from distdbg.runtime.backends.checked.array_facts import key_of
 from distdbg.runtime.backends.checked.call_facts import call_facts
 from distdbg.runtime.backends.checked.description_table import MAX_WORDS, DescriptionTable
 from distdbg.runtime.backends.failures import to_public
-from distdbg.runtime.backends.reported_difference import BROKEN, DIFFERS, told_difference
+from distdbg.runtime.backends.reported_difference import BROKEN, DIFFERS, reported_difference
 from distdbg.runtime.backends.shared_memory import connect
 from distdbg.runtime.members.absent import doing, where_is
 from distdbg.runtime.members.member_liveness import MemberProcess, NewGroupMembers
@@ -215,7 +215,7 @@ class ControlGroup:
 
     def call_site(self) -> str:
         """Return the line that called, outside of this package."""
-        return self._recorder.call_site()[-MAX_WORDS:]
+        return self._recorder.call_site(MAX_WORDS)
 
     def plan(self, call: Call) -> Plan:
         """The agreement on a call; not of one that exchanges blocks of different sizes."""
@@ -309,7 +309,7 @@ class ControlGroup:
         fields: dict[str, Any] = {"kind": call.kind.label, "seq": seq or -1, "group": self.name}
         now = self.clock.now_ns()
         self._group.look()
-        cause, differs = self._group.cause(), self.told_mismatch()
+        cause, differs = self._group.cause(), self.reported_mismatch()
         if cause is not None and differs is None:
             grace_ns = 0  # another rank has given up already: nothing better comes from the backend
         for rank, life in enumerate(self._members):
@@ -318,12 +318,12 @@ class ControlGroup:
             how = self._how_died(rank, life, also_left=call.kind is Kind.SEND)
             if how is None or now - self._died_ns.setdefault(rank, now) < grace_ns:
                 continue
-            told = self._group.how_left(rank)
-            if told.startswith("left ("):
+            reported = self._group.how_left(rank)
+            if reported.startswith("left ("):
                 left = RankLeft(
-                    f"{what} cannot complete: rank {self.names[rank]} {told}",
+                    f"{what} cannot complete: rank {self.names[rank]} {reported}",
                     peer=self.names[rank],
-                    how=told,
+                    how=reported,
                     ranks=[self.names[rank]],
                     details=[*self._place_words(rank), BROKEN],
                     **fields,
@@ -393,14 +393,14 @@ class ControlGroup:
         number = f" #{seq}" if seq else ""
         return f"{call.name or call.kind.label}{number} on group '{self.name}'"
 
-    def told_mismatch(self) -> MismatchError | None:
+    def reported_mismatch(self) -> MismatchError | None:
         """Return the difference that another rank found and broke the group for."""
         self._group.look()
         cause = self._group.cause()
         if cause is None or DIFFERS not in cause[4]:
             return None
         rank = self.names[cause[1]] if cause[1] >= 0 else -1
-        return told_difference(cause[4], f"rank {rank}", group=self.name)
+        return reported_difference(cause[4], f"rank {rank}", group=self.name)
 
     # ------------------------------------------------------------------------- point to point
 
@@ -438,6 +438,10 @@ class ControlGroup:
         """See CheckedEngine.leave_because."""
         self._group.leave_because(why, at_once)
 
+    def has_left(self, rank: int) -> bool:
+        """Whether a group rank has left the group."""
+        return self._group.has_left(rank)
+
     def find_left(self) -> list[int]:
         """Return the group ranks that have left the group."""
         return [rank for rank, facts in enumerate(self._group.facts()) if facts[3]]
@@ -453,7 +457,7 @@ class ControlGroup:
         """Raise what an error of native code means for this call."""
         # Of this very op, when another rank has compared it sooner: ranks of several hosts pass a gate one
         # after the other.
-        differs = self.told_mismatch() if error.fault == "broken" and error.seq else None
+        differs = self.reported_mismatch() if error.fault == "broken" and error.seq else None
         if differs is not None:
             raise_instead(differs, error)
         public = to_public(

@@ -4,7 +4,8 @@ The sender posts a header to the same peer with the same tag, and waits for noth
 waits for one rank takes the header first and compares; then the backend receives. All other receives
 start at once, and are compared when they have ended: from any source, because only then is it known whose
 message it was (so what such a receive matches is the backend's choice, as without us), and
-asynchronous ones, so that the backend knows of them in the order they were posted.
+asynchronous ones, so that the backend knows of them in the order they were posted. While the backend has
+such a one from a rank that has left, its header must be here: who has announced nothing sends nothing.
 
 Where a receive from any source is open beside others of its tag, nobody can tell which header belongs to
 which message: these are not compared, but one header is taken for each message all the same.
@@ -19,30 +20,37 @@ import json
 import threading
 import time
 import weakref
+from contextlib import suppress
 from typing import Any, Protocol
 
-from distdbg.errors import DistError, MismatchError
+from distdbg.errors import DistError, MismatchError, OpTimeout
 from distdbg.native import Message, NativeError
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Pending
 from distdbg.ops.sites import UNKNOWN, shorten
-from distdbg.runtime.backends.checked.array_facts import ArrayFacts
 from distdbg.runtime.backends.checked.checked_pending import LookAhead
 from distdbg.runtime.backends.checked.control import ControlGroup
+from distdbg.runtime.backends.checked.message_header import (
+    HEADER_NBYTES,
+    amount,
+    look,
+    make_header,
+    words_of,
+)
 from distdbg.runtime.backends.checked.message_way import (
     MessageWay,
     differing_orders,
     differing_routes,
 )
+from distdbg.runtime.backends.checked.traits import Traits
 from distdbg.runtime.backends.reported_difference import DIFFERS
 from distdbg.runtime.backends.self_messages import is_alone, refuse
 from distdbg.runtime.handles.work import NO_DEADLINE
 
-#: How long what one side says of a message may be.
-HEADER_NBYTES = 768
-_WORDS = 100
 #: A header is posted before its message, so it is there soon after it.
 _SOON_NS = 5_000_000_000
+#: How long a look waits for the header of a rank that has left.
+_ON_ITS_WAY_NS = 100_000_000
 #: How long close() waits for receivers to take the headers of what was sent.
 _LINGER_S = 5.0
 #: Looks that are kept.
@@ -80,10 +88,12 @@ class MessageChecks(Protocol):
 class Messages:
     """The point to point ops of one group."""
 
-    def __init__(self, engine: MessageChecks, control: ControlGroup, ignores_tags: bool) -> None:
+    def __init__(self, engine: MessageChecks, control: ControlGroup, traits: Traits) -> None:
         self._engine = engine
         self._control = control
-        self._ignores_tags = ignores_tags
+        self._ignores_tags = traits.ignores_tags
+        #: Whether a receive is compared while the backend has it: an op of a device may never end.
+        self._compares_in_flight = traits.ends_later
         #: Held by those who count messages and post their headers in one order, outside of here.
         self.order = threading.Lock()
         #: Protects the rest.
@@ -95,7 +105,7 @@ class Messages:
         self._open: dict[int, weakref.WeakSet[ReceivePending]] = {}
         #: No receive was ever from any source, so each header is for the next message of its tag.
         self.are_certain = True
-        #: Tags where a receive from any source was dropped, so headers cannot be told apart.
+        #: Tags where a receive from any source was dropped, so headers cannot be distinguished.
         self.lost_tags: set[int] = set()
 
     def run(self, call: Call) -> int:
@@ -118,8 +128,8 @@ class Messages:
             header = self.expect(call, call.peer, tag)
             self._control.await_header(call, header, deadline_ns, True)
         except DistError as error:
-            told = self._control.told_mismatch() or error
-            raise self._engine.on_trouble(told) from error.__cause__
+            reported = self._control.reported_mismatch() or error
+            raise self._engine.on_trouble(reported) from error.__cause__
         self.compare(call, call.peer, header.note, way, self._control.call_site())
         return self._engine.carry_out(call, 0)
 
@@ -154,8 +164,8 @@ class Messages:
         try:
             self._control.await_header(call, header, deadline_ns, True)
         except DistError as error:
-            told = self._control.told_mismatch() or error
-            raise self._engine.on_trouble(told) from error.__cause__
+            reported = self._control.reported_mismatch() or error
+            raise self._engine.on_trouble(reported) from error.__cause__
         with self._lock:
             self._open[pending.tag].discard(pending)
         pending.is_taken = True
@@ -199,22 +209,22 @@ class Messages:
 
     def header_of(self, words: dict[str, Any]) -> bytes:
         """What is said of a message that is sent from the program's line of now."""
-        return _make_header(self.at(words))
+        return make_header(self.at(words))
 
     def at(self, words: dict[str, Any]) -> dict[str, Any]:
         """The same at the program's line of now."""
-        return words | {"call_site": self._control.call_site()[-_WORDS:]}
+        return words | {"call_site": self._control.call_site()}
 
     def _header(self, call: Call, site: str) -> bytes:
         way = self._engine.way_of(call)
-        key: object = (site, way, *_look(call, call.inputs[0]))
+        key: object = (site, way, *look(call, call.inputs[0]))
         try:
             known = self._known.get(key)
         except TypeError:  # a dtype or shape of somebody's that cannot be hashed
             known, key = None, None
         if known is not None:
             return known
-        header = _make_header(_words(call, site) | way.words)
+        header = make_header(words_of(call, site) | way.words)
         if key is not None:
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
@@ -246,10 +256,13 @@ class Messages:
             )
 
     def look_ahead(self, pending: ReceivePending, *, is_late: bool) -> None:
-        """Compare a receive that the backend has, if its header is here: it may never end."""
+        """Look after a receive that the backend has and may never end."""
         header = pending.header
-        is_of_use = pending.is_certain and not pending.is_taken and self._engine.level > 0
-        if header is None or not is_of_use or (pending.is_compared and not is_late):
+        if header is None or not pending.is_certain or pending.is_taken:
+            return
+        self._look_for_sender(pending.call, header)
+        is_of_use = self._compares_in_flight and self._engine.level > 0
+        if not is_of_use or (pending.is_compared and not is_late):
             return
         try:
             if not self._control.has_come(header):
@@ -261,12 +274,20 @@ class Messages:
             pending.call, pending.call.peer, header.note, pending.way, pending.site, is_late=is_late
         )
 
+    def _look_for_sender(self, call: Call, header: Message) -> None:
+        """Raise when the sender has left and had not announced it: few backends hear of that."""
+        if not self._control.has_left(call.peer):
+            return
+        with suppress(OpTimeout):  # between hosts it may be on its way
+            deadline_ns = self._control.clock.now_ns() + _ON_ITS_WAY_NS
+            self._control.await_header(call, header, deadline_ns, False)
+
     def expect(self, call: Call, source: int, tag: int) -> Message:
         """Post the receive of a header."""
         return self._control.post(call, None, HEADER_NBYTES, source, tag)
 
     def lose(self, tag: int) -> None:
-        """From now on headers of this tag cannot be told apart."""
+        """From now on headers of this tag cannot be distinguished."""
         self.lost_tags.add(tag)
 
     def compare(
@@ -281,13 +302,13 @@ class Messages:
         has_come: bool = False,
     ) -> None:
         """Raise when what was sent is not what is expected; `is_late`: and did not come within the limit."""
-        key: object = (header, way, is_late, has_come, *_look(call, call.outputs[0]))
+        key: object = (header, way, is_late, has_come, *look(call, call.outputs[0]))
         try:
             if key in self._alike:
                 return
         except TypeError:  # as above
             key = None
-        theirs, ours = json.loads(header), _words(call, site) | way.words
+        theirs, ours = json.loads(header), words_of(call, site) | way.words
         self.compare_words(call, source, theirs, ours)
         # NCCL need not, and yet may end such a message: then nothing is wrong with it.
         if not has_come and (is_late or self._engine.level > 1):
@@ -299,7 +320,7 @@ class Messages:
 
     def words(self, call: Call) -> dict[str, Any]:
         """What this side says of a message, but for the line."""
-        return _words(call, UNKNOWN)
+        return words_of(call, UNKNOWN)
 
     def compare_words(
         self, call: Call, source: int, theirs: dict[str, Any], ours: dict[str, Any]
@@ -318,8 +339,8 @@ class Messages:
         sites = shorten([theirs["call_site"], ours["call_site"]])
         error = MismatchError(
             f"recv on group '{self._control.name}' {DIFFERS}"
-            f"rank {sender} sent {_amount(theirs, has_tag, has_device)}, "
-            f"rank {receiver} expects {_amount(ours, has_tag, has_device)} (tag {call.tag})",
+            f"rank {sender} sent {amount(theirs, has_tag, has_device)}, "
+            f"rank {receiver} expects {amount(ours, has_tag, has_device)} (tag {call.tag})",
             kind=call.kind.label,
             group=self._control.name,
             ranks=[sender, receiver],
@@ -441,44 +462,3 @@ class ReceivePending:
     def __del__(self) -> None:
         if not self.is_taken and self.call.peer < 0:
             self._messages.lose(self.tag)
-
-
-def _make_header(words: dict[str, Any]) -> bytes:
-    text = json.dumps(words, ensure_ascii=False).encode(errors="replace")
-    if len(text) > HEADER_NBYTES:  # names in characters that take many bytes
-        text = json.dumps(words | {"function": "send", "call_site": UNKNOWN}).encode()
-    return text
-
-
-def _look(call: Call, array: Any) -> tuple[Any, ...]:
-    """What the words of a call are made of, beside its line."""
-    return (
-        getattr(array, "shape", None),
-        getattr(array, "dtype", None),
-        getattr(array, "device", None),
-        type(array),
-        call.tag,
-        call.name,
-    )
-
-
-def _words(call: Call, site: str) -> dict[str, Any]:
-    facts = ArrayFacts(call.inputs[0] if call.kind is Kind.SEND else call.outputs[0])
-    count = 1
-    for extent in facts.shape:
-        count *= extent
-    return {
-        "dtype": facts.label[:_WORDS],
-        "count": count,
-        "device": facts.device[:_WORDS],
-        "tag": call.tag,
-        "function": (call.name or call.kind.label)[:_WORDS],
-        "call_site": site[-_WORDS:],
-    }
-
-
-def _amount(facts: dict[str, Any], has_tag: bool, has_device: bool) -> str:
-    text = f"{facts['count']} {facts['dtype']}"
-    if has_device:
-        text += f" on {facts['device']}"
-    return f"{text} with tag {facts['tag']}" if has_tag else text

@@ -17,15 +17,15 @@ from distdbg.native import Group, RecordedOp
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Engine, Pending
 from distdbg.runtime.arrays.device_arrays import is_on_device
-from distdbg.runtime.backends.gpu import capabilities, chunks, driver
+from distdbg.runtime.backends.gpu import capabilities, driver
 from distdbg.runtime.backends.gpu.issued_record import IssuedRecord
-from distdbg.runtime.backends.gpu.messages import GpuMessages
 from distdbg.runtime.backends.gpu.routes import MESSAGE_FROM_NBYTES, MOST_RANKS, GpuRoute, choose
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
 from distdbg.runtime.process.debugger_seam import on_other_rules
 
 if TYPE_CHECKING:
     from distdbg.runtime.backends.cpu import CpuEngine
+    from distdbg.runtime.backends.gpu.messages import GpuMessages
     from distdbg.runtime.backends.gpu.transfer import Transfer
     from distdbg.runtime.groups.group import ProcessGroup
     from distdbg.runtime.store import Store
@@ -130,6 +130,11 @@ class OnGpu:
         nbytes = int((call.inputs or call.outputs)[0].nbytes)
         if self._host.options != 0 or peer == own or not nbytes or not driver.is_likely():
             return None
+        from distdbg.runtime.backends.gpu import (
+            chunks,  # a rank without a GPU loads neither
+        )
+        from distdbg.runtime.backends.gpu.messages import GpuMessages
+
         stages = nbytes > chunks.CHUNK_NBYTES
         offers = (
             (nbytes >= MESSAGE_FROM_NBYTES or capabilities.takes_small_too())

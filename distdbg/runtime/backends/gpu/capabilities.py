@@ -27,8 +27,8 @@ def announce(store: Store, rank: int, size: int) -> None:
     """Say what this rank has; before the ranks meet for the first time."""
     if size > 1 and is_likely():
         pinned_memory.check_limit()
-        told = {"ipc": has_cupy() and read_setting(_IPC) != "off", "messages": MESSAGES}
-        store.set(_key(rank), json.dumps(told))
+        reported = {"ipc": has_cupy() and read_setting(_IPC) != "off", "messages": MESSAGES}
+        store.set(_key(rank), json.dumps(reported))
 
 
 def best_way(store: Store, size: int, *, is_one_host: bool) -> GpuRoute:
@@ -36,8 +36,10 @@ def best_way(store: Store, size: int, *, is_one_host: bool) -> GpuRoute:
     keys = [_key(rank) for rank in range(size)]
     if size == 1 or not store.check(keys):
         return GpuRoute.WHOLE
-    told = [json.loads(words) for words in store.multi_get(keys)]
-    return GpuRoute.IPC if is_one_host and all(each["ipc"] for each in told) else GpuRoute.CHUNKS
+    reported = [json.loads(words) for words in store.multi_get(keys)]
+    return (
+        GpuRoute.IPC if is_one_host and all(each["ipc"] for each in reported) else GpuRoute.CHUNKS
+    )
 
 
 def takes_messages(store: Store, rank: int) -> bool:
@@ -45,10 +47,10 @@ def takes_messages(store: Store, rank: int) -> bool:
     try:
         if not store.check([_key(rank)]):
             return False
-        told = json.loads(store.get(_key(rank)))
+        reported = json.loads(store.get(_key(rank)))
     except DistStoreError:  # it is gone by now: then they go through the host
         return False
-    return bool(told["ipc"]) and told.get("messages") == MESSAGES
+    return bool(reported["ipc"]) and reported.get("messages") == MESSAGES
 
 
 def takes_small_too() -> bool:

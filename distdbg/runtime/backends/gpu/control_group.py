@@ -243,7 +243,7 @@ class GpuControlGroup:
 
     def call_site(self) -> str:
         """The line that called, outside of this package."""
-        return self._recorder.call_site()[-MAX_WORDS:]
+        return self._recorder.call_site(MAX_WORDS)
 
     def look(self, header: OpHeader) -> None:
         """Raise what means that the op cannot end, while the device has it."""

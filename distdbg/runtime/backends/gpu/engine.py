@@ -301,9 +301,9 @@ class GpuEngine:
         if isinstance(error, DistError):
             self._give_up(error.what)
             raise error
-        told = f"{what} failed on the GPU: {type(error).__name__}: {error}".splitlines()[0]
-        self._give_up(told)
-        raise DistBackendError(told) from error
+        reported = f"{what} failed on the GPU: {type(error).__name__}: {error}".splitlines()[0]
+        self._give_up(reported)
+        raise DistBackendError(reported) from error
 
     def _move(self, one: _Prepared, control: GpuControlGroup, header: OpHeader) -> None:
         job = one.job

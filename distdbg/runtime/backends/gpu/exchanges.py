@@ -19,11 +19,11 @@ def largest_block(control: GpuControlGroup, header: OpHeader, job: ChunkedOp) ->
     row = struct.Struct(f"<{2 * size}Q")
     sends = [block.nbytes for block in job.inputs]
     expects = [block.nbytes for block in job.outputs]
-    told = [row.unpack(each) for each in control.exchange(header, row.pack(*sends, *expects))]
+    reported = [row.unpack(each) for each in control.exchange(header, row.pack(*sends, *expects))]
     pairs = [(giver, taker) for giver in range(size) for taker in range(size)]
-    if any(told[giver][taker] != told[taker][size + giver] for giver, taker in pairs):
+    if any(reported[giver][taker] != reported[taker][size + giver] for giver, taker in pairs):
         raise difference(control, header, job, sends, expects)
-    return max(int(nbytes) for each in told for nbytes in each)
+    return max(int(nbytes) for each in reported for nbytes in each)
 
 
 def difference(
@@ -43,9 +43,9 @@ def difference(
     )
     site = json.dumps(control.call_site()).encode()
     table = DescriptionTable(words + b', "call_site": ' + site + b"}", control.size)
-    told = control.exchange(header, table.mine.tobytes())
+    reported = control.exchange(header, table.mine.tobytes())
     return explain_mismatch(
-        [text.rstrip(b"\0") for text in told],
+        [text.rstrip(b"\0") for text in reported],
         group=control.name,
         seq=header.seq,
         global_ranks=control.names,

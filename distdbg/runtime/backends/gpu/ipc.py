@@ -173,8 +173,8 @@ class Ipc:
         if not self._is_first and not any(info.new for info in infos):
             return True
         self._is_first = False
-        told = control.exchange(header, bytes([not has_failed]))
-        return all(word == b"\1" for word in told)
+        reported = control.exchange(header, bytes([not has_failed]))
+        return all(word == b"\1" for word in reported)
 
     # ------------------------------------------------------------------------------- the GPU
 

@@ -71,10 +71,10 @@ class Offers:
             offered.move_to_end(number)
             if len(offered) > MOST_OPEN:
                 self._handles.pop(offered.popitem(last=False)[0], None)
-            told = tuple(self._freed[peer][:MOST_FREED])
+            reported = tuple(self._freed[peer][:MOST_FREED])
             del self._freed[peer][:MOST_FREED]
         offset = buffer.address - base
-        return MessageOffer(number, offset, handle, event.number, event.handle, told), event
+        return MessageOffer(number, offset, handle, event.number, event.handle, reported), event
 
     def take_back(self, peer: int, offer: MessageOffer) -> None:
         """It was not sent: the next one says again what was freed."""

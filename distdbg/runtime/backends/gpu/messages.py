@@ -126,7 +126,7 @@ class GpuMessages:
                 transfer.begin()
                 self._await(transfer)
         except NativeError as error:
-            with told_why(transfer):
+            with with_reason(transfer):
                 engine.fail(call, error, group.started_ns, message)
         except BaseException as error:  # noqa: BLE001 - raised again, when the group is told
             self._fail(transfer, error)
@@ -238,20 +238,20 @@ class GpuMessages:
 
     def _end(self, transfer: Transfer, error: BaseException) -> BaseException:
         what = f"{transfer.call.kind.label} on group '{self._label}'"
-        told: BaseException = error
+        reported: BaseException = error
         if isinstance(error, DistError):
             why = error.what
         elif isinstance(error, Exception):
             why = f"{what} failed on the GPU: {type(error).__name__}: {error}".splitlines()[0]
-            told = DistBackendError(why)
+            reported = DistBackendError(why)
         else:
             why = f"{what} was interrupted"
-        transfer.error = told  # before anybody can hear of the end
+        transfer.error = reported  # before anybody can hear of the end
         with suppress(NativeError):  # what it is given up for says more
             self._group.abort(why[:200])
             if transfer.message is not None:
                 self._group.look_at_message(transfer.message)  # which lets go of it
-        return told
+        return reported
 
     def _start_thread(self) -> None:
         if self._thread is not None:
@@ -307,7 +307,7 @@ class GpuMessages:
 
 
 @contextmanager
-def told_why(transfer: Transfer) -> Iterator[None]:
+def with_reason(transfer: Transfer) -> Iterator[None]:
     """A timeout raised in this block says what the message's copies waited for."""
     try:
         yield
@@ -329,7 +329,7 @@ class GpuMessagePending(CpuPending):
     def wait(self, deadline_ns: int) -> None:
         """Wait for the end; what CUDA said of it is raised before what that led to."""
         try:
-            with told_why(self._transfer):
+            with with_reason(self._transfer):
                 super().wait(deadline_ns)
         except DistError as error:
             failed = self._transfer.error

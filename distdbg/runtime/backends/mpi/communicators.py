@@ -31,7 +31,7 @@ def make_communicator(library: MpiLibrary, group: ProcessGroup, store: Store) ->
     everybody = library.world.Get_group()
     members = everybody.Incl(mpi_ranks)
     everybody.Free()
-    # Groups that are made at the same time by different threads are told apart by it.
+    # Groups that are made at the same time by different threads are distinguished by it.
     tag = zlib.crc32(group.group_name.encode()) % min(library.tag_limit, 2**15)
 
     def create() -> Any:

@@ -158,9 +158,9 @@ class MpiEngine:
             try:
                 begun = start(self.mpi_group, call)
             except self.mpi_group.library.MPI.Exception as error:
-                told = to_error(error, what, self.mpi_group.library.name)
-                self.give_up(told.what)
-                raise told from error
+                reported = to_error(error, what, self.mpi_group.library.name)
+                self.give_up(reported.what)
+                raise reported from error
         pending = MpiPending(self, call, begun, limit_ns + self._slack_ns)
         self._in_flight.add(pending)
         self.mpi_group.library.in_flight.add(pending)

@@ -21,9 +21,9 @@ def to_error(error: Any, what: str, library: str) -> DistBackendError:
     )
 
 
-def text_of(told: str) -> str:
+def text_of(reported: str) -> str:
     """MPI's words in one line; of MPICH's stack of them the last line has the reason."""
-    lines = told.strip().splitlines() or [""]
+    lines = reported.strip().splitlines() or [""]
     head, stack, _ = lines[0].partition(", error stack:")
     why = _STACK_LINE.sub("", lines[-1]) if stack and len(lines) > 1 else ""
     return (f"{head}: {why}" if why else head).rstrip(". ")

@@ -79,12 +79,12 @@ def open_store(library: MpiLibrary, timeout_s: float, clock: JobClock) -> Store:
     )
     if served is not None:
         return served
-    told = json.loads(words.tobytes().rstrip(b"\0"))
-    token = bytes.fromhex(told["token"])
+    meeting = json.loads(words.tobytes().rstrip(b"\0"))
+    token = bytes.fromhex(meeting["token"])
     if token != run_token():
         # For all that proves itself with it later, the agent of this host as well.
         os.environ["DISTDBG_TOKEN"] = token.decode("utf-8", "surrogateescape")
-    return TCPStore(told["host"], told["port"], timeout=timeout)
+    return TCPStore(meeting["host"], meeting["port"], timeout=timeout)
 
 
 def _is_one_machine(library: MpiLibrary) -> bool:

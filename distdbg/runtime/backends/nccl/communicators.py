@@ -141,9 +141,11 @@ def _decide(library: NcclLibrary, makers: Makers, store: Store, deadline: Deadli
     except Exception as error:
         if not is_nccls(error, library):
             raise
-        told = to_error(error, deadline.what, library)
+        reported = to_error(error, deadline.what, library)
         # The others wait for an id: they are told instead.
-        return json.dumps({"error": told.what, "details": told.details, "hint": told.hint})
+        return json.dumps(
+            {"error": reported.what, "details": reported.details, "hint": reported.hint}
+        )
 
 
 def watch_members(group: ProcessGroup) -> Callable[[], None]:

@@ -30,7 +30,7 @@ class CommunicatorEnding:
         #: Why the group cannot be used any more.
         self.reason: str | None = None
         #: What ended an op that the program may not wait for.
-        self._untold: DistError | None = None
+        self._unreported: DistError | None = None
         #: Those that are not aborted.
         self._comms: list[Any] = []
         #: Held while one is asked for its errors: NCCL must not free it meanwhile.
@@ -46,12 +46,12 @@ class CommunicatorEnding:
         #: Called before the communicator is aborted.
         self.on_give_up: Callable[[], object] = lambda: None
 
-    def give_up(self, reason: str, untold: DistError | None = None) -> None:
+    def give_up(self, reason: str, unreported: DistError | None = None) -> None:
         """No op can end any more, nor start; `untold`: the next one raises it. The first to say so counts."""
         with self._lock:
             if self.reason is not None:
                 return
-            self._untold = untold
+            self._unreported = unreported
             self.reason = reason or "the group was aborted"
             self._given_up_ns = time.monotonic_ns()
             self._is_abort_due = True
@@ -128,17 +128,17 @@ class CommunicatorEnding:
         finally:
             self.abort_if_due()
 
-    def take_untold(self) -> DistError | None:
+    def take_unreported(self) -> DistError | None:
         """What nobody was told; whoever takes it tells."""
         with self._lock:
-            untold, self._untold = self._untold, None
-        return untold
+            unreported, self._unreported = self._unreported, None
+        return unreported
 
     def deliver(self, error: DistError) -> None:
         """The program has this error now."""
         with self._lock:
-            if error is self._untold:
-                self._untold = None
+            if error is self._unreported:
+                self._unreported = None
 
 
 def _abort_together(comms: Sequence[Any]) -> None:

@@ -166,7 +166,7 @@ class NcclEngine:
 
     def abort(self, reason: str) -> None:
         """End what the device has of this group. Other ranks are told by the check."""
-        self.ending.take_untold()  # who ends it knows, or is the check, which tells its cause
+        self.ending.take_unreported()  # who ends it knows, or is the check, which tells its cause
         self.ending.give_up(reason)
 
     def close(self) -> None:
@@ -187,9 +187,9 @@ class NcclEngine:
             self._destroy([comm for comm in comms if comm is not None])
         self.comm = None
         watchdog.leave()
-        untold = self.ending.take_untold()
-        if untold is not None:
-            raise untold
+        unreported = self.ending.take_unreported()
+        if unreported is not None:
+            raise unreported
 
     # ------------------------------------------------------------------------------- blocks
 
@@ -216,16 +216,16 @@ class NcclEngine:
         """NCCL gets them now."""
         try:
             block, self._block = self._block or [], None
-            told: DistError | None = None
+            reported: DistError | None = None
             if self._is_group_open:
                 self._is_group_open = False
-                told = self._attempt(self.ending.end_group, block)
+                reported = self._attempt(self.ending.end_group, block)
             for pending in block:
-                if not pending.is_over and told is None:
+                if not pending.is_over and reported is None:
                     finish = partial(self._calling.finish, pending, self._made_streams())
-                    told = self._attempt(finish, block)
-            if told is not None:
-                raise told
+                    reported = self._attempt(finish, block)
+            if reported is not None:
+                raise reported
         finally:
             self._order.release()
 
@@ -237,10 +237,10 @@ class NcclEngine:
             function()
         except Exception as error:  # noqa: BLE001 - other ranks have the op: whatever it was, it ends the group
             what = block[0].what if block else f"group '{self.name}'"
-            told: DistError = self.failed(error, what)
+            reported: DistError = self.failed(error, what)
             for pending in block:
-                pending.end(told)
-            return told
+                pending.end(reported)
+            return reported
         return None
 
     # ------------------------------------------------------------------------------- one op
@@ -406,9 +406,9 @@ class NcclEngine:
         reason = self.given_up
         if reason is None:
             return
-        untold = self.ending.take_untold()
-        if untold is not None:
-            raise untold
+        unreported = self.ending.take_unreported()
+        if unreported is not None:
+            raise unreported
         raise DistBackendError(
             f"{what} cannot run: {reason.splitlines()[0]}",
             details=["the group is unusable; destroy it and create a new one"],
@@ -429,10 +429,10 @@ class NcclEngine:
         if self.given_up is not None:
             pending.wait_on_host()  # which knows better why NCCL failed
         pending.raise_error()
-        told = self.failed(error, pending.what, comm)
+        reported = self.failed(error, pending.what, comm)
         for each in (*block, pending):
-            each.end(told)
-        raise told from error
+            each.end(reported)
+        raise reported from error
 
     def _communicator(self, device: int, watch: Callable[[], None] | None = None) -> Any:
         """All members make it in their first op; `watch`: asked meanwhile, since one may have given up."""
@@ -464,15 +464,15 @@ class NcclEngine:
 
     def failed_later(self, error: Exception, what: str, comm: Any) -> DistBackendError:
         """The same, found while nobody waits for the op: the next one raises it."""
-        told = to_error(error, what, self.library, comm)
-        self.ending.give_up(told.what, told)
-        return told
+        reported = to_error(error, what, self.library, comm)
+        self.ending.give_up(reported.what, reported)
+        return reported
 
     def failed(self, error: Exception, what: str, comm: Any = None) -> DistBackendError:
         """What is raised for an error of NCCL or CUDA; the group is given up."""
-        told = to_error(error, what, self.library, comm or self.comm)
-        self.ending.give_up(told.what)
-        return told
+        reported = to_error(error, what, self.library, comm or self.comm)
+        self.ending.give_up(reported.what)
+        return reported
 
 
 def _no_watch() -> None:

@@ -29,8 +29,8 @@ class NcclFunctions:
 
     def last_error(self, comm: int) -> str:
         """What NCCL says of the last error on this communicator (0: on any); '' if nothing."""
-        told: bytes | None = self._last_error(comm or None)
-        return "" if told is None else told.decode(errors="replace").strip()
+        reported: bytes | None = self._last_error(comm or None)
+        return "" if reported is None else reported.decode(errors="replace").strip()
 
     def make_premul_sum(self, factor: bytes, code: int, comm: int) -> int:
         """An op that multiplies each rank's input by its factor, one element of datatype `code`."""

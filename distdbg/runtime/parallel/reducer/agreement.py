@@ -11,6 +11,7 @@ from typing import Any
 from distdbg.check.arrays import differing_ranks, few, say_ranks
 from distdbg.errors import CollectiveError, MismatchError, PeerLost, RankLeft, format_ranks
 from distdbg.ops.sites import shorten
+from distdbg.runtime.groups.leaving import without_place
 from distdbg.runtime.parallel.reducer.pass_report import PassReport, UnevenPass
 
 #: An op failed; a rank that was killed is no CollectiveError.
@@ -148,7 +149,9 @@ def retell(
         if any(line.startswith(f"rank {error.peer} ran out of batches") for line in error.details):
             why = "; it ran out of batches"
         return RankLeft(
-            short_line(f"{where} cannot complete: rank {error.peer} {error.how}{why}"),
+            short_line(
+                f"{where} cannot complete: rank {error.peer} {without_place(error.how)}{why}"
+            ),
             peer=error.peer,
             how=error.how,
             sides=error.sides,

@@ -34,9 +34,9 @@ def exchange(
     everybody: list[Any] = [None] * group.size()
     all_gather_object(everybody, mine, group=group)
     error = judge_pass(everybody, group.ranks, group.label, group.ranks[group.rank()])
-    told = counts.learn(everybody, group.ranks, group.label, group.rank())
+    reported = counts.learn(everybody, group.ranks, group.label, group.rank())
     if error is not None and not (isinstance(error, UsageError) and is_partial(everybody)):
         raise recorded(group, error)
-    if told:
-        _log.warning("%s", told)
+    if reported:
+        _log.warning("%s", reported)
     return everybody, error

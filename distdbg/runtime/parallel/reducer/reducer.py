@@ -300,7 +300,7 @@ class Reducer:
                     continue
                 self._is_open = False
                 if isinstance(error, CollectiveError):
-                    self._raise_told(error, bucket.name)
+                    self._raise_reported(error, bucket.name)
                 raise
             self._in_flight.append((bucket, work, future, begun))
 
@@ -348,8 +348,8 @@ class Reducer:
         for index in lacking:
             self._take_missing(index)
         may_lack = self._tells_used
-        is_told = not (may_lack or self._is_shadow or self._given_up)
-        self.partial.lack(lacking if is_told else (), is_first=self.counts.forwards > 0)
+        is_reported = not (may_lack or self._is_shadow or self._given_up)
+        self.partial.lack(lacking if is_reported else (), is_first=self.counts.forwards > 0)
         try:
             self._drain(lacking if may_lack else None)
         except BaseException:
@@ -413,13 +413,13 @@ class Reducer:
         finally:
             self._drop_in_flight(status)
         if first is not None:
-            self._raise_told(*first)
+            self._raise_reported(*first)
 
-    def _raise_told(self, error: Failed, during: str) -> NoReturn:
-        told = retell(error, self.passes + 1, during, self.counts.uneven)
-        if told is error:
+    def _raise_reported(self, error: Failed, during: str) -> NoReturn:
+        reported = retell(error, self.passes + 1, during, self.counts.uneven)
+        if reported is error:
             raise error
-        raise told from error
+        raise reported from error
 
     @property
     def _tells_used(self) -> bool:
@@ -482,7 +482,7 @@ class Reducer:
         try:
             named(self.group, _ORDER_NAME, partial(broadcast, order, group=self.group, group_src=0))
         except CollectiveError as error:
-            self._raise_told(error, _ORDER_NAME)
+            self._raise_reported(error, _ORDER_NAME)
         self._make_buckets(self.capacity.buckets(self.parameters, order.tolist()))
         self.has_rebuilt = True
         _log.debug("DDP has ordered its gradients in %d buckets", len(self.buckets))

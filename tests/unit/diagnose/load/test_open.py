@@ -6,6 +6,7 @@ import os
 import pickle
 import socket
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -116,6 +117,40 @@ def test_a_named_pipe_is_never_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(RecordError):
         open_paths([tmp_path / "pipe"])
+
+
+def test_nothing_is_taken_out_of_a_named_pipe(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        os.write(pipe, b"of somebody else")
+        with pytest.raises(RecordError):
+            open_paths([path])
+        assert os.read(pipe, 64) == b"of somebody else"
+    finally:
+        os.close(pipe)
+
+
+@pytest.mark.parametrize("is_named_dump", [False, True])
+def test_a_file_that_has_nothing_at_the_moment_is_an_error_and_no_bug(
+    tmp_path: Path, is_named_dump: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kmsg"
+    path.touch()
+    ends = os.pipe2(os.O_NONBLOCK)
+
+    def open_empty(path: Path) -> BinaryIO:  # as /proc/kmsg, which is a regular file by its mode
+        return open(ends[0], "rb", closefd=False)
+
+    monkeypatch.setattr("distdbg.diagnose.load.open.open_regular", open_empty)
+    monkeypatch.setattr("distdbg.diagnose.load.torch_dump.open_regular", open_empty)
+    try:
+        with pytest.raises(RecordError, match="no run found here"):
+            open_paths([path], ranks={path: 0} if is_named_dump else {})
+    finally:
+        for fd in ends:
+            os.close(fd)
 
 
 def test_a_deep_tree_is_given_up(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from distdbg.export.otel.model import SpanData, SpanKind
 from distdbg.export.otel.ops import OpSpans, SpanChoice
 from distdbg.export.otel.recorded_ops import Context, OpFacts, TracedGroup, TracedRank, facts_of
 from distdbg.export.otel.regions import RegionSpans
-from distdbg.record.entries import OpEntry, RecordedFrame
+from distdbg.record.entries import OpEntry
 from distdbg.record.format import Status
 from distdbg.record.forms import Form
 from distdbg.record.reader import read_record
+from distdbg.record.recorded_frame import RecordedFrame
 from tests.support.record_builder import RecordBuilder
 
 THREAD = 1
@@ -108,8 +109,8 @@ def test_what_failed_has_the_class_of_its_error() -> None:
     op = replace(ALL_REDUCE, status=Status.TIMEOUT)
     (span,) = of_rank(5, op)
     assert (span.error, span.attributes[names.ERROR_TYPE]) == ("OpTimeout", "OpTimeout")
-    told = '{"type": "RankLeft", "what": "all_reduce #42: rank 7 left"}'
-    (span,) = of_rank(5, replace(op, status=Status.PEER_LOST, error=told))
+    reported = '{"type": "RankLeft", "what": "all_reduce #42: rank 7 left"}'
+    (span,) = of_rank(5, replace(op, status=Status.PEER_LOST, error=reported))
     assert (span.error, span.attributes[names.ERROR_TYPE]) == (
         "all_reduce #42: rank 7 left",
         "RankLeft",

@@ -92,10 +92,10 @@ def test_each_span_is_what_the_official_encoder_makes_of_it(tmp_path: Path) -> N
             encoded = encode_spans(spans)
             expected += encoded.resource_spans[0].scope_spans[0].spans
         findings = find_findings(start)
-        told = list(spans_of_findings(opened.name, start.session, findings, start.end_ns()))
-        encoded = encode_spans([to_sdk(span, resource) for span in told])
+        reported = list(spans_of_findings(opened.name, start.session, findings, start.end_ns()))
+        encoded = encode_spans([to_sdk(span, resource) for span in reported])
         expected += encoded.resource_spans[0].scope_spans[0].spans
-    assert told
+    assert reported
     assert len(found) == len(expected) > 80
     for one, other in zip(found, expected, strict=True):
         # The encoder tells also whether parents and links are of another process.

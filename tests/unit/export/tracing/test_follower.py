@@ -324,7 +324,7 @@ def test_a_slow_recv_has_its_send_though_that_was_soon_done_and_passed(make_host
     recv_span, send_span = sorted(host.look(), key=lambda span: span.name)
     assert recv_span.parent_id == send_span.span_id
     assert recv_span.attributes[names.KEPT] == send_span.attributes[names.KEPT] == "slow"
-    assert host.records.take_untold() == []  # no other host was in it
+    assert host.records.take_unreported() == []  # no other host was in it
 
 
 def test_only_what_has_ranks_elsewhere_is_told_to_other_hosts(make_host) -> None:
@@ -335,9 +335,9 @@ def test_only_what_has_ranks_elsewhere_is_told_to_other_hosts(make_host) -> None
     host.builds[0].start(number, after_ns=2 * S)
     host.builds[0].end(number, after_ns=2 * S)
     host.look()
-    assert host.records.take_untold() == [("2:all", 1, "slow")]
+    assert host.records.take_unreported() == [("2:all", 1, "slow")]
     host.keep("2:all", 2, "slow")
-    assert host.records.take_untold() == []
+    assert host.records.take_unreported() == []
 
 
 def test_what_another_host_keeps_is_kept_here_before_and_after_it_was_passed(make_host) -> None:

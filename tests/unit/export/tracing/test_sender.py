@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from distdbg.export.tracing.exporters import listen
+from distdbg.export.tracing.exporters import Listener, listen
 from distdbg.export.tracing.queues import DROPPED, FAILED, SENT, Latest, Queue
 from distdbg.export.tracing.sender import Sender, SignalSender
 from distdbg.export.tracing.settings import Batching, Signal, read_settings
@@ -138,6 +138,105 @@ def test_the_end_does_not_wait_for_a_collector_that_holds_a_request(tmp_path) ->
     assert tracing.close(time.monotonic_ns() + S)
     assert time.monotonic() - began < 30  # of the 60 s that the request is held
     assert collector.is_shut.is_set()
+
+
+def test_what_is_cut_off_at_the_end_and_what_waits_then_is_said_and_counted(caplog) -> None:
+    caplog.set_level(logging.WARNING)
+    news = threading.Condition()
+    queue: Queue[int] = Queue(BATCHING, news)
+    metrics: Latest[int] = Latest(news)
+    is_asked, clock_ns = threading.Event(), [0]
+
+    class Held(Collector):
+        def send(self, batch: Sequence[Any]) -> bool:
+            is_asked.set()
+            return super().send(batch)
+
+        def shutdown(self) -> None:
+            clock_ns[0] = 0  # so that its thread has all the time that it needs to end
+            super().shutdown()
+
+    collector = Held()
+    collector.holds = True
+    queues = {"traces": queue, "metrics": metrics}
+    sender = Sender(queues, lambda _: collector, news, clock=lambda: clock_ns[0])
+    queue.put([1, 2, 3, 4, 5], 0)
+    metrics.put(7)
+    sender.start()
+    assert is_asked.wait(60)
+    clock_ns[0] = 60 * S
+    assert sender.close(60 * S)
+    assert (queue.counts[FAILED], queue.counts[DROPPED], metrics.counts[DROPPED]) == (4, 1, 1)
+    assert sender.failures == {"traces": 2, "metrics": 1}
+    assert [record.getMessage() for record in caplog.records] == [
+        "traces cannot be sent to the collector: nobody is there",
+        "metrics cannot be sent to the collector: no time was left at the end of the job",
+    ]
+
+
+def test_an_exporter_that_is_not_made_in_time_is_said(caplog) -> None:
+    caplog.set_level(logging.WARNING)
+    news = threading.Condition()
+    queue: Queue[int] = Queue(BATCHING, news)
+    is_asked, may_go_on = threading.Event(), threading.Event()
+
+    def make(_: Signal) -> SignalSender:
+        is_asked.set()
+        may_go_on.wait(60)
+        late = Collector()
+        late.is_up = False
+        return late
+
+    sender = Sender({"traces": queue}, make, news)
+    queue.put([1], 0)
+    sender.start()
+    sender.begin_close(time.monotonic_ns() + 60 * S)
+    assert is_asked.wait(60)
+    assert not sender.close(time.monotonic_ns() + S // 2)
+    may_go_on.set()
+    sender._thread.join(60)
+    assert sender.failures == {"traces": 1}
+    assert [record.getMessage() for record in caplog.records] == [
+        "traces cannot be sent to the collector: no time was left at the end of the job"
+    ]
+
+
+def test_of_a_request_that_nobody_answers_is_said_where_it_went(caplog) -> None:
+    caplog.set_level(logging.WARNING)
+    news = threading.Condition()
+    queue: Queue[int] = Queue(BATCHING, news)
+    is_sent, may_end = threading.Event(), threading.Event()
+
+    class Deaf(Collector):
+        why = ""
+
+        def send(self, batch: Sequence[Any]) -> bool:
+            self.why = "http://collector:4318 does not take them"
+            is_sent.set()
+            may_end.wait(60)
+            return False
+
+    sender = Sender({"traces": queue}, lambda _: Deaf(), news)
+    queue.put([1], 0)
+    sender.start()
+    sender.begin_close(time.monotonic_ns() + 60 * S)
+    assert is_sent.wait(60)
+    assert not sender.close(time.monotonic_ns() + S // 2)
+    may_end.set()
+    sender._thread.join(60)
+    assert sender.failures == {"traces": 1}
+    assert [record.getMessage() for record in caplog.records] == [
+        "traces cannot be sent to the collector: http://collector:4318 does not take them"
+    ]
+
+
+def test_what_an_exporter_logs_after_it_is_cut_off_is_no_reason() -> None:
+    listener, is_cut_off = Listener(), threading.Event()
+    name = "opentelemetry.exporter.otlp"
+    listener.begin(is_cut_off.is_set)
+    is_cut_off.set()
+    listener.emit(logging.makeLogRecord({"name": name, "msg": "Shutdown in progress"}))
+    assert listener.end() == ""
 
 
 def test_at_the_end_all_that_waits_is_sent(tmp_path) -> None:

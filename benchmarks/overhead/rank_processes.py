@@ -21,11 +21,11 @@ from benchmarks.machine import die_with_parent
 _LIMIT_S = 60.0
 
 
-class SeatError(RuntimeError):
+class RankProcessesError(RuntimeError):
     """A rank ended, or did not answer in time."""
 
 
-class Seat:
+class RankProcesses:
     """Ranks that wait for orders."""
 
     def __init__(self, library: str, env: Sequence[tuple[str, str]], world_size: int) -> None:
@@ -73,12 +73,12 @@ class Seat:
         times: list[float] = json.loads(line)
         return times
 
-    def _failure(self, what: str) -> SeatError:
+    def _failure(self, what: str) -> RankProcessesError:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return SeatError(f"{self._place}: {what}: {lines[-1] if lines else 'no output'}")
+        return RankProcessesError(f"{self._place}: {what}: {lines[-1] if lines else 'no output'}")
 
-    def __enter__(self) -> Seat:
+    def __enter__(self) -> RankProcesses:
         return self
 
     def __exit__(

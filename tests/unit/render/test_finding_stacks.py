@@ -7,10 +7,10 @@ import io
 from rich.console import Console
 
 from distdbg.diagnose.verdict import diagnose
-from distdbg.record.entries import RecordedFrame
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
-from distdbg.render.finding_stacks import ToldStack, tell_stacks
+from distdbg.record.recorded_frame import RecordedFrame
+from distdbg.render.finding_stacks import ReportedStack, tell_stacks
 from distdbg.render.source_line import SourceLines
 from distdbg.render.text import _stack, print_verdict
 from tests.support.session_builder import SessionBuilder
@@ -34,8 +34,8 @@ def test_a_line_that_calls_itself_or_a_comprehension_is_shown_once() -> None:
     verdict = diagnose(build.session)
     assert verdict.root is not None
     assert verdict.root.advice.startswith("look at a.py:3 (count): either it calls itself")
-    [told] = tell_stacks(build.session, verdict, verdict.root, SourceLines("", 0), 60)[:1]
-    assert [(one.frame.line, one.frame.function, one.notes) for one in told.frames] == [
+    [reported] = tell_stacks(build.session, verdict, verdict.root, SourceLines("", 0), 60)[:1]
+    assert [(one.frame.line, one.frame.function, one.notes) for one in reported.frames] == [
         (3, "count", ()),
         (4, "count", ("called by itself, again and again",)),
         (9, "main", ()),
@@ -81,18 +81,18 @@ def test_the_threads_that_may_hold_the_lock_which_the_cause_waits_for_are_shown(
     assert verdict.root is not None
     assert verdict.root.ranks == (1,)
     source = SourceLines(str(tmp_path), 1 << 62)
-    told = tell_stacks(build.session, verdict, verdict.root, source, 60)
-    assert [(one.ranks, one.what, one.is_cause) for one in told][:3] == [
+    reported = tell_stacks(build.session, verdict, verdict.root, source, 60)
+    assert [(one.ranks, one.what, one.is_cause) for one in reported][:3] == [
         ((1,), "waits for a lock", True),
         ((1,), "thread 'saver'", True),
         ((1,), "thread 'b'", True),
     ]
-    [saver] = told[1].frames
+    [saver] = reported[1].frames
     assert saver.notes == ("in `with one_lock` (line 1)",)
 
 
 def test_what_leads_to_lines_that_are_not_shown_ends_without_a_colon() -> None:
     console = Console(width=120, file=io.StringIO())
-    stack = ToldStack(ranks=(0,), what="died; last known line:", is_cause=False, frames=())
+    stack = ReportedStack(ranks=(0,), what="died; last known line:", is_cause=False, frames=())
     console.print(_stack(stack, 0, ""))
     assert console.file.getvalue() == "  rank 0 died; last known line, at the same lines\n"

@@ -1,7 +1,7 @@
 """No two modules import each other, on whatever way: whoever reads one need not read the other first.
 
 Counted are imports at the top of a module, those below `if TYPE_CHECKING`, and those in functions. So an
-import in a function is there for a faster start, and not to break a circle. A part that needs something of
+import in a function is there for a faster start, and not to break a cycle. A part that needs something of
 the whole says what in a Protocol of its own.
 """
 
@@ -53,8 +53,8 @@ def edges() -> Edges:
     return found
 
 
-def find_circle(found: Edges) -> list[str]:
-    """The modules of one circle, in order; [] where there is none."""
+def find_cycle(found: Edges) -> list[str]:
+    """The modules of one cycle, in order; [] where there is none."""
     after: dict[str, list[str]] = {}
     for one, other in sorted(found):
         after.setdefault(one, []).append(other)
@@ -68,24 +68,24 @@ def find_circle(found: Edges) -> list[str]:
             return []
         path.append(module)
         for other in after.get(module, ()):
-            if circle := follow(other):
-                return circle
+            if cycle := follow(other):
+                return cycle
         done.add(path.pop())
         return []
 
     for module in after:
-        if circle := follow(module):
-            return circle
+        if cycle := follow(module):
+            return cycle
     return []
 
 
 @pytest.mark.slow
 def test_no_modules_import_each_other() -> None:
-    circle = find_circle(edges())
-    assert not circle, f"modules import each other: {' -> '.join(circle)}"
+    cycle = find_cycle(edges())
+    assert not cycle, f"modules import each other: {' -> '.join(cycle)}"
 
 
-def test_a_circle_is_found() -> None:
+def test_a_cycle_is_found() -> None:
     chain = {("a", "b"), ("b", "c"), ("a", "c")}
-    assert find_circle(chain) == []
-    assert find_circle(chain | {("c", "a")}) == ["a", "b", "c", "a"]
+    assert find_cycle(chain) == []
+    assert find_cycle(chain | {("c", "a")}) == ["a", "b", "c", "a"]
