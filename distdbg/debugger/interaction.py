@@ -38,6 +38,8 @@ _TWICE_S: Final = 5.0
 _LONG_S: Final = 3.0
 #: A rank whose process can do nothing says nothing either.
 _HELD_S: Final = 6.0
+#: A signal that comes just before a wait begins does not end it: the handler runs after so long.
+_SIGNALS_S: Final = 0.2
 #: How long a line that is given up may take to end, before it is told again.
 _AGAIN_S: Final = 0.3
 #: What the handler of SIGINT says.
@@ -145,16 +147,21 @@ class _Interaction:
 
     def _next(self) -> Words:
         """What is said next, in the main thread; Ctrl-C is the rank's."""
+        quiet_since = time.monotonic()
         while True:
             try:
-                words = self._said.get(timeout=self._silence_s())
+                words = self._said.get(timeout=_SIGNALS_S)
             except queue.Empty:
-                self._tell_of_silence()
+                silence_s = self._silence_s()
+                if silence_s is not None and time.monotonic() - quiet_since >= silence_s:
+                    self._tell_of_silence()
+                    quiet_since = time.monotonic()
                 continue
             if isinstance(words, DistNetworkError):
                 raise words
             if _CTRL_C in words:
                 self._interrupt()
+                quiet_since = time.monotonic()
                 continue
             if "ended" in words:
                 raise _end(words)

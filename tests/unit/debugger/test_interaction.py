@@ -2,6 +2,7 @@
 
 import builtins
 import queue
+import signal
 import sys
 import threading
 import time
@@ -85,3 +86,34 @@ def test_a_notice_is_shown_above_the_line_that_is_being_typed(
     with pytest.raises(DistNetworkError, match="rank 3 is gone"):
         interact(rank)  # type: ignore[arg-type]
     assert "*** rank 2 was killed by SIGKILL 0.8 s ago\n(Pdb) p x" in capsys.readouterr().out
+
+
+def test_a_ctrl_c_that_does_not_end_the_wait_for_the_rank_is_sent_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that comes after Python has looked for signals, and before the wait begins."""
+
+    class Silent(Rank):
+        has_begun = False
+        too_late = threading.Timer(20, lambda: rank.says.put(DistNetworkError("not heard")))
+
+        def send(self, words: Any) -> None:
+            if "interrupt" in words:
+                self.says.put({"ended": "interrupted"})
+
+        def receive(self, timeout_s: float | None = None) -> Any:
+            if not self.has_begun:
+                self.has_begun = True
+                self.too_late.start()
+                time.sleep(0.5)  # the main thread waits by then
+                # Taken by this thread, it ends no system call of the main thread.
+                signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+            return super().receive(timeout_s)
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    rank = Silent()
+    try:
+        assert interact(rank) == "interrupted"  # type: ignore[arg-type]
+    finally:
+        rank.too_late.cancel()
+        rank.too_late.join()
