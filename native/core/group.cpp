@@ -234,35 +234,4 @@ void Group::check_usable() const {
     throw Error(Fault::usage, "this rank has left the group");
 }
 
-void Group::read_peer(std::uint32_t peer, std::uint64_t address, std::byte* into,
-                      std::uint64_t nbytes, bool is_sure) {
-  if (is_local_[peer] && is_sure) {
-    std::memcpy(into, reinterpret_cast<const void*>(address), nbytes);
-    return;
-  }
-  const RankState& theirs = segment_.rank(peer);
-  while (nbytes > 0) {
-    iovec local{into, nbytes};
-    iovec remote{reinterpret_cast<void*>(address), nbytes};
-    const ssize_t got = ::process_vm_readv(theirs.pid, &local, 1, &remote, 1, 0);
-    if (got <= 0) {
-      const int number = got == 0 ? EFAULT : errno;
-      if (number == EINTR) continue;
-      if (number == ESRCH || (!is_local_[peer] && watched_[peer].is_dead())) {
-        break_group(Fault::peer_lost, static_cast<int>(peer), watched_[peer].how());
-        throw_cause(true);
-      }
-      // Who gave up an op may have unmapped its arrays since; then it has said why.
-      if (is_broken()) throw_cause(true);
-      const std::string what =
-          std::string("reading the memory of a peer: ") + std::strerror(number);
-      break_group(Fault::system, static_cast<int>(peer), what);
-      throw Error(Fault::system, what, number, static_cast<int>(peer));
-    }
-    into += got;
-    address += static_cast<std::uint64_t>(got);
-    nbytes -= static_cast<std::uint64_t>(got);
-  }
-}
-
 }  // namespace distdbg

@@ -202,6 +202,15 @@ class Group {
   // more is an error then, not a crash.
   void read_peer(std::uint32_t peer, std::uint64_t address, std::byte* into, std::uint64_t nbytes,
                  bool is_sure = true);
+  // Copies to a peer's memory, which that rank has published for this op; the same, but that the peer must wait for
+  // it: see peer_memory.cpp. `writer`: which of those that may do so at once.
+  enum class Writer { op, message };
+  void write_peer(std::uint32_t peer, std::uint64_t address, const std::byte* from,
+                  std::uint64_t nbytes, Writer writer);
+  // By a rank that gives up, when the group is broken and before it has its arrays back.
+  void await_writers();
+  // Whether a peer did not come to an end meanwhile: it may still write to what this rank had in its ops.
+  bool is_still_written() const { return is_still_written_; }
   bool shares_memory_with(std::uint32_t peer) const { return is_local_[peer]; }
   // Whether it may read that rank's arrays.
   bool can_read(std::uint32_t peer) const {
@@ -274,6 +283,8 @@ class Group {
   void fold_ranks(const Running& op, const Step& step, const Ranks& ranks, ReduceKind kind);
   void run_message_step(const Running& op, const Step& step, const Wait& wait);
   void pull(const Running& op, const Step& step);
+  void push(const Running& op, const Step& step);
+  [[noreturn]] void throw_unreachable(std::uint32_t peer, const char* doing, int number);
   std::byte* local_address(const Running& op, Space space, std::uint32_t block,
                            std::uint64_t offset, std::uint64_t gate) const;
   // In shared arrays; see in_place.cpp.
@@ -320,6 +331,7 @@ class Group {
   std::shared_ptr<const Control> kept_control_;
   const Control* control_ = &Control::none();
   std::atomic<std::uint32_t> waits_{0};  // noted so far, about
+  std::atomic<bool> is_still_written_{false};
   std::uint64_t equal_outputs_ = 0;  // ops so far that promise them; the same number on all ranks
   SiteOrder site_order_;
   bool with_blocks_ = false;  // the plan at hand compares sizes between hosts

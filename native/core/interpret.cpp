@@ -66,6 +66,20 @@ void Group::pull(const Running& op, const Step& step) {
     copy_out(dst, src, step.nbytes, is_streamed(op.plan) && step.dst_space != Space::slot);
 }
 
+// Where ranks differ and nobody compares, what the peer published may be of another op.
+void Group::push(const Running& op, const Step& step) {
+  const auto peer = static_cast<std::uint32_t>(step.peer);
+  if (!op.is_agreed) return;
+  if (!is_here_[peer])
+    throw Error(Fault::system, "a plan writes to the memory of another host", 0, step.peer);
+  const Block block = peer_block(op, peer, step.dst_space, step.dst_block);
+  if (step.dst_offset > block.nbytes || step.nbytes > block.nbytes - step.dst_offset)
+    throw Error(Fault::system, "a peer's block is smaller than the plan writes", 0, step.peer);
+  const std::byte* src =
+      local_address(op, step.src_space, step.src_block, step.src_offset, gate_);
+  write_peer(peer, block.address + step.dst_offset, src, step.nbytes, Writer::op);
+}
+
 // Piece by piece, so that what was read from the peers is still in the cache when it is folded.
 template <class Ranks>
 void Group::fold_ranks(const Running& op, const Step& step, const Ranks& ranks, ReduceKind kind) {
@@ -298,6 +312,7 @@ void Group::run_in_turn(Running& op, const Describe& describe, const Wait& wait)
                   error.fault() == Fault::peer_lost ? error.peer() : static_cast<int>(rank_),
                   error.what());
     if (links_ && is_broken()) links_->tell_cause();
+    if (is_broken()) await_writers();
     if (is_broken()) heaps_.assign(size_, nullptr);  // nobody's memory is kept when it is gone
     throw;
   } catch (const std::exception& error) {
@@ -305,6 +320,7 @@ void Group::run_in_turn(Running& op, const Describe& describe, const Wait& wait)
     take_out_arrays(op);
     break_group(Fault::system, static_cast<int>(rank_), error.what());
     if (links_) links_->tell_cause();
+    await_writers();
     throw Error(Fault::system, error.what());
   }
 }
@@ -360,6 +376,7 @@ bool Group::walk(Running& op, const Describe& describe, const Wait& wait) {
         break;
       }
       case StepKind::pull: pull(op, step); break;
+      case StepKind::push: push(op, step); break;
       case StepKind::fold_all: fold_all(op, step); break;
       case StepKind::exchange: exchange(op, wait); break;
       case StepKind::host_gate: gate(wait, op.in_background, 0, Scope::host); break;

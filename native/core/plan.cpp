@@ -46,8 +46,8 @@ void Plan::finish(std::uint32_t size, std::uint64_t slot_nbytes) {
     const bool is_peer_src = step.kind == StepKind::pull || step.kind == StepKind::fold_all ||
                              step.kind == StepKind::fold_host;
     const bool is_local_src = !is_peer_src || step.src_space == Space::slot;
-    const bool has_peer =
-        step.kind == StepKind::pull || step.kind == StepKind::send || step.kind == StepKind::recv;
+    const bool has_peer = step.kind == StepKind::pull || step.kind == StepKind::push ||
+                          step.kind == StepKind::send || step.kind == StepKind::recv;
     if (has_peer) check(step.peer >= 0 && static_cast<std::uint32_t>(step.peer) < size, "peer");
     check(step.first < static_cast<std::int64_t>(size),
           "a fold begins at a rank that is not there");
@@ -86,8 +86,15 @@ void Plan::finish(std::uint32_t size, std::uint64_t slot_nbytes) {
         check_range(*this, slot_nbytes, step.dst_space, step.dst_block, step.dst_offset,
                     step.nbytes);
         break;
-      case StepKind::fold_to:
       case StepKind::push:
+        // The peer's block is checked against what the peer publishes, when the plan runs.
+        check(gated && step.src_space <= Space::output && step.dst_space == Space::output &&
+                  step.dst_block < size,
+              "push");
+        check_range(*this, slot_nbytes, step.src_space, step.src_block, step.src_offset,
+                    step.nbytes);
+        break;
+      case StepKind::fold_to:
       case StepKind::spread: check(false, "written to a peer outside of shared arrays"); break;
     }
   }

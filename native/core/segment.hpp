@@ -78,6 +78,8 @@ struct RankState {
   std::atomic<std::uint32_t> bell_sleepers;
   // Where it was last seen, as this_core() says, when ranks share cores; written only when that changes.
   std::atomic<std::uint32_t> core;
+  // 1 + the rank whose arrays it is writing to, in an op and for a message; 0: nobody's. See peer_memory.cpp.
+  std::atomic<std::uint32_t> writes_to[2];
   // Why the rank leaves, in words, NUL-terminated: "raised ValueError: no data". Empty: it has not said.
   // Written before `left`, or before its process ends; read after either.
   alignas(line_nbytes) char why[64];

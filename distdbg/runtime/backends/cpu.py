@@ -60,6 +60,9 @@ _SEND = Kind.SEND
 
 #: The fault of an op that did nothing but find other breakpoints armed.
 _BREAK = "break"
+#: Arrays that a peer may still write to though the op has failed: it was stopped in the middle of a copy. Kept, so
+#: that their memory is given to nobody else.
+_WRITTEN: list[object] = []
 _BREAKING = ("timeout", "peer_lost", "network", "broken", "system", "interrupted", "aborted")
 
 #: Through the slots in at most one round for so many bytes of a slot; what takes more is read
@@ -445,6 +448,8 @@ class CpuEngine:
         goes_on: bool = False,
         started_at: str | None = None,
     ) -> NoReturn:
+        if self.group.is_still_written:
+            _WRITTEN.append((call.inputs, call.outputs))
         public = to_public(
             error,
             call,

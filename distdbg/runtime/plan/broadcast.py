@@ -2,7 +2,8 @@
 
     slots   root puts its data into its slot, one slot full a round; the others fetch what is
             theirs while root fills the next round: one gate a round
-    direct  the others fetch from root's array
+    direct  the others fetch from root's array, and root, which would have nothing to do, writes the last share
+            into theirs: so all ranks copy equally much
 
 All ranks are on one host and share its memory bandwidth, so passing data on along a chain or a
 tree would only add copies.
@@ -11,7 +12,7 @@ tree would only add copies.
 from __future__ import annotations
 
 from distdbg.runtime.plan.build import StepBuilder, at_input, at_output, at_slot, peers_after
-from distdbg.runtime.plan.cut import cut_rounds
+from distdbg.runtime.plan.cut import cut_rounds, cut_shares
 from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.steps import Plan
 
@@ -22,9 +23,13 @@ def plan_broadcast(problem: Problem, topology: Topology) -> Plan:
     steps = StepBuilder()
     is_root = problem.rank == problem.root
     if topology.single_copy and nbytes > topology.slots_nbytes:
+        begin, length = cut_shares(nbytes, problem.size, problem.itemsize)[-1]
         steps.gate()
-        if not is_root:
-            steps.pull(problem.root, at_input(), at_output(), nbytes)
+        if is_root:
+            for peer in peers_after(problem.root, problem.size):
+                steps.push(peer, at_input(begin), at_output(begin), length)
+        else:
+            steps.pull(problem.root, at_input(), at_output(), begin)
         steps.gate()
         return steps.plan("direct")
     rounds = cut_rounds(nbytes, topology.slot_nbytes, problem.itemsize)

@@ -3,8 +3,8 @@
 A plan is data, made by pure functions (`distdbg.runtime.plan`), checked by simulation for any
 number of ranks, and executed by one native interpreter (native/core/plan.cpp).
 
-In shared arrays ranks of one host also write to each other (`in_place.py`): a plan says then which of its
-spaces they use.
+Ranks of one host also write to each other: where they are read, with PUSH; more in shared arrays
+(`in_place.py`), where a plan says which of its spaces they use.
 
 Spaces a step can address
     INPUT   block b of the user's input   (remote: read from the peer's memory)
@@ -40,7 +40,7 @@ Steps
     DIVIDE     dst divided by n with AVG, else nothing; src is dst
     FOLD_TO    FOLD_ALL, with dst on rank `peer`, or at the same place on every rank (peer -1); only in
                shared arrays
-    PUSH       dst of rank `peer` = own src; only in shared arrays
+    PUSH       dst of rank `peer`, in its OUTPUT, = own src
     SPREAD     dst of every rank = src of rank `peer`; nothing where both are the same place; only in shared
                arrays
     EXCHANGE   for every rank p of this host, starting after oneself: OUTPUT block p = INPUT block `rank`

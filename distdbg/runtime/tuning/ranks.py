@@ -39,6 +39,8 @@ _SLOT_NBYTES = 512 << 10
 _PATIENCE_S = 3.0
 _LIMIT_NS = int(_PATIENCE_S * 1e9)
 _PR_SET_PDEATHSIG = 1
+#: From here on NumPy asks for large pages, in which a peer is read faster.
+_LARGE_NBYTES = 4 << 20
 
 #: By trial and variant: seconds per op of each repetition, of the rank that took longest.
 Times = dict[str, dict[str, list[float]]]
@@ -187,7 +189,7 @@ class _Rank:
         self._rank = rank
         self._ranks = ranks
         self._variants = variants
-        self._memory: dict[str, mmap.mmap] = {}
+        self._memory: dict[tuple[str, bool], mmap.mmap] = {}
         #: For what rank 0 says to all.
         self._word = bytearray(4)
 
@@ -276,10 +278,14 @@ class _Rank:
 
     def _array(self, name: str, nbytes: int) -> Any:
         """Return the array of that name, which grows; in large pages from where NumPy has them."""
-        if name not in self._memory or len(self._memory[name]) < nbytes:
-            memory = mmap.mmap(-1, -(-nbytes >> 21) << 21 if nbytes >= 2 << 20 else nbytes)
-            if nbytes >= 4 << 20:
+        is_large = nbytes >= _LARGE_NBYTES
+        memory = self._memory.get((name, is_large))
+        if memory is None or len(memory) < nbytes:
+            length = -(-nbytes >> 21) << 21 if is_large else nbytes
+            # Shared memory, mmap's default, has no large pages on most systems.
+            memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            if is_large:
                 with suppress(OSError):
                     memory.madvise(mmap.MADV_HUGEPAGE)
-            self._memory[name] = memory
-        return memoryview(self._memory[name])[:nbytes].cast("f")
+            self._memory[name, is_large] = memory
+        return memoryview(memory)[:nbytes].cast("f")
