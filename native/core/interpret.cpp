@@ -75,8 +75,7 @@ void Group::push(const Running& op, const Step& step) {
   const Block block = peer_block(op, peer, step.dst_space, step.dst_block);
   if (step.dst_offset > block.nbytes || step.nbytes > block.nbytes - step.dst_offset)
     throw Error(Fault::system, "a peer's block is smaller than the plan writes", 0, step.peer);
-  const std::byte* src =
-      local_address(op, step.src_space, step.src_block, step.src_offset, gate_);
+  const std::byte* src = local_address(op, step.src_space, step.src_block, step.src_offset, gate_);
   write_peer(peer, block.address + step.dst_offset, src, step.nbytes, Writer::op);
 }
 

@@ -166,7 +166,7 @@ MessagePointer PointToPoint::post_send(const MessagePointer& message, bool is_no
   frame.level = group_.level();
   const bool can_push = !is_async && group_.patience().has_own_core() &&
                         region.nbytes <= group_.tuning().pushed_nbytes;
-  frame.status = can_push ? Status::push : Status::taken;
+  frame.status = can_push ? Status::push : can_halve(*message, to) ? Status::halves : Status::taken;
   if (to == group_.rank()) {
     const auto match = std::find_if(posted_.begin(), posted_.end(), [&](const auto& recv) {
       return (recv->peer == peer || recv->peer == any_source) && recv->tag == tag;
@@ -311,6 +311,7 @@ void PointToPoint::forget(const MessagePointer& message) {
 }
 
 void PointToPoint::fail_all(std::exception_ptr error) {
+  if (group_.is_broken()) group_.await_writers();
   for (const MessagePointer& message : std::vector(unfinished_async_)) {
     forget(message);
     end(message, error);

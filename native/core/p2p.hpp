@@ -9,16 +9,19 @@
 //          48 dtype i32 | level u32 | 0 u64, then the payload
 //
 //   OFFER   sender -> receiver: id, nbytes, dtype, tag, address; payload: the data when it is short;
-//           status push when the sender waits in the op and could push at once; status device when the array
+//           status push when the sender waits in the op and could push at once, halves when it could write a half
+//           to where it goes (p2p_halves.cpp); status device when the array
 //           is on a GPU: address 0, and the payload is a description of it, never data; status staged when it
 //           is on a GPU and can only be sent as frames: address 0, no payload
-//   ANSWER  receiver -> sender: id and status: taken, push (send the data as frames), more (of it), or mismatch
+//   ANSWER  receiver -> sender: id and status: taken, push (send the data as frames), more (of it), halves (write
+//           the last nbytes to this address; taken follows), or mismatch
 //           (then nbytes and dtype are what the receiver wanted; payload: where it was called). To an
 //           offer from a device: address 1 when the receiver cannot open the sender's memory, and with
 //           taken, tag: for how many ns the device copied. With push, nbytes: the bytes of a piece, 0 for all
 //           at once or in pieces of any size; then, and with more, tag: so many bytes in all may be sent
 //   DATA    sender -> receiver: id, nbytes of all, address: where in them the payload begins; in order, after an
 //           answer "push"
+//   WRITTEN sender -> receiver: id; after an answer "halves"
 //   WORDS   sender -> receiver: id; payload: where the send was called, after an answer "mismatch"
 //   CAUSE, LEAVE   between hosts, see notices.hpp
 //
@@ -74,6 +77,7 @@ struct Pieces {
   std::uint64_t allowed = 0;       // of a send: may be posted; of a recv: the sender was told so
   std::uint64_t id = 0;            // of the send
   bool is_answered = false;        // of a send
+  bool is_halved = false;          // each side copies a half
   std::list<bool> are_sent = {};   // of each piece on its way
 };
 
@@ -177,8 +181,8 @@ class PointToPoint : private Receiver {
   void abandon();
 
  private:
-  enum class FrameType : std::uint32_t { offer, answer, data, words };
-  enum class Status : std::uint32_t { taken, push, mismatch, device, staged, more };
+  enum class FrameType : std::uint32_t { offer, answer, data, words, written };
+  enum class Status : std::uint32_t { taken, push, mismatch, device, staged, more, halves };
   struct Frame {
     std::uint64_t payload_nbytes;
     FrameType type;
@@ -237,6 +241,10 @@ class PointToPoint : private Receiver {
   bool can_read(const Message& recv, std::uint32_t peer, const Frame& offer) const;
   void read(std::uint32_t peer, const Frame& offer, std::byte* into, std::uint64_t begin,
             std::uint64_t nbytes);
+  bool can_halve(const Message& send, std::uint32_t to) const;
+  void take_half(const MessagePointer& recv, std::uint32_t peer, const Frame& offer);
+  void write_half(const MessagePointer& send, std::uint32_t peer, const Frame& answer);
+  void on_written(std::uint32_t peer, const Frame& frame);
   void hold(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
             const std::byte* payload);
   void on_push(const MessagePointer& message, const Frame& answer);

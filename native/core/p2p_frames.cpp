@@ -68,6 +68,9 @@ Payload PointToPoint::place_frame(std::uint32_t peer, const Envelope& envelope) 
   switch (frame.type) {
     case FrameType::offer: where = place_offer(peer, frame); break;
     case FrameType::data: where = place_data(peer, frame); break;
+    case FrameType::written:
+      if (frame.payload_nbytes != 0) throw Malformed{"a word with a payload"};
+      break;
     case FrameType::answer:
     case FrameType::words:
       if (frame.payload_nbytes > words_nbytes) throw Malformed{"words that are too long"};
@@ -112,6 +115,7 @@ void PointToPoint::arrived(std::uint32_t peer, const Envelope& envelope) {
       case FrameType::answer: on_answer(peer, frame); break;
       case FrameType::data: on_data(peer, frame); break;
       case FrameType::words: on_words(peer, frame); break;
+      case FrameType::written: on_written(peer, frame); break;
     }
   } catch (const Malformed& found) {
     refuse(peer, found);
@@ -153,6 +157,7 @@ void PointToPoint::on_answer(std::uint32_t peer, const Frame& frame) {
   const MessagePointer message = found->second;
   Pieces& pieces = message->pieces;
   check_answer(*message, frame);
+  if (frame.status == Status::halves) return write_half(message, peer, frame);
   if (std::exchange(pieces.is_answered, true)) {
     pieces.allowed = std::max(pieces.allowed, static_cast<std::uint64_t>(frame.tag));
     return push(message);
@@ -168,6 +173,7 @@ void PointToPoint::on_answer(std::uint32_t peer, const Frame& frame) {
     case Status::push: on_push(message, frame); break;
     case Status::device:
     case Status::staged:
+    case Status::halves:
     case Status::more: break;  // not here
     case Status::mismatch: {
       message->peer_nbytes = frame.nbytes;
@@ -295,6 +301,8 @@ void PointToPoint::take_in(const MessagePointer& recv, std::uint32_t peer, const
   if (is_self || carries_data(offer)) {
     if (offer.nbytes > 0 && !is_in_place) std::memcpy(recv->region.data, payload, offer.nbytes);
     recv->ended_ns = recv->recorded.started_ns;
+  } else if (offer.status == Status::halves && can_read(*recv, peer, offer)) {
+    return take_half(recv, peer, offer);
   } else if (can_read(*recv, peer, offer)) {
     try {
       read(peer, offer, recv->region.data, 0, offer.nbytes);

@@ -36,6 +36,7 @@ void PointToPoint::check_offer(std::uint32_t peer, const Frame& offer) {
   switch (offer.status) {
     case Status::taken:
     case Status::push:
+    case Status::halves:
       if (has > most_inline_nbytes || (has != 0 && has != offer.nbytes))
         throw Malformed{"an offer that brings " + part(has, offer.nbytes)};
       return;
@@ -67,6 +68,10 @@ void PointToPoint::check_answer(const Message& send, const Frame& answer) {
     case Status::push:
       if (nbytes == 0 || (answer.nbytes != 0 && room < std::min(answer.nbytes, nbytes)))
         throw Malformed{"an answer with room for " + part(room, nbytes)};
+      return;
+    case Status::halves:
+      if (send.is_async || send.is_on_device || send.pieces.is_halved)
+        throw Malformed{"an answer that comes out of turn"};
       return;
     case Status::more:
       if (room <= send.pieces.allowed)

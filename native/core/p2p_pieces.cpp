@@ -240,6 +240,7 @@ std::byte* PointToPoint::place_data(std::uint32_t peer, const Frame& frame) {
   const Message& recv = *found->second;
   const Pieces& pieces = recv.pieces;
   const std::uint64_t left = recv.region.nbytes - pieces.moved;
+  if (pieces.is_halved) throw Malformed{"a piece of a message that was not asked for"};
   const bool is_right = recv.is_on_device
                             ? frame.payload_nbytes == std::min(pieces.piece_nbytes, left) &&
                                   frame.payload_nbytes <= pieces.allowed - pieces.moved

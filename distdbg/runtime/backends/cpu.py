@@ -60,8 +60,8 @@ _SEND = Kind.SEND
 
 #: The fault of an op that did nothing but find other breakpoints armed.
 _BREAK = "break"
-#: Arrays that a peer may still write to though the op has failed: it was stopped in the middle of a copy. Kept, so
-#: that their memory is given to nobody else.
+#: Arrays that a peer may still write to though the op has failed: it was stopped in the middle of a copy.
+#: Kept, so that their memory is given to nobody else.
 _WRITTEN: list[object] = []
 _BREAKING = ("timeout", "peer_lost", "network", "broken", "system", "interrupted", "aborted")
 

@@ -38,7 +38,7 @@ from distdbg.native import Control, Group, NativeError
 from distdbg.record.durations import duration_text
 from distdbg.record.handled_error import raise_instead
 from distdbg.runtime.backends.failures import REACH_HINT, link_corrupted
-from distdbg.runtime.backends.waiting import choose_patience
+from distdbg.runtime.backends.waiting import choose_patience, cores_of_ranks
 from distdbg.runtime.net.hosts import host_of_rank
 from distdbg.runtime.net.run_links import RunLinks
 from distdbg.runtime.plan.link import NetworkLink, parse_link
@@ -203,7 +203,7 @@ def connect(
         parse_overrides(algo)
         if link_words:
             parse_link(link_words)
-    cores = len(os.sched_getaffinity(0))
+    cores = cores_of_ranks(pid for pid, _ in lives.identities if pid)
     # A mistake in the variable is found before anybody waits.
     profile = current_profile() if rank == first else Profile()
     if rank == 0 and between.links is not None:

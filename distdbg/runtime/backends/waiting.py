@@ -13,6 +13,9 @@ yielding pays, is part of a machine's profile.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from distdbg.runtime.tuning.profile import Profile
@@ -24,6 +27,18 @@ class WaitSteps:
 
     spins: int
     yield_ns: int
+
+
+def cores_of_ranks(pids: Iterable[int]) -> int:
+    """The cores that this rank and those of these processes use together.
+
+    mpirun and srun bind each rank to a core of its own, so that a rank's own say nothing of the others'.
+    """
+    cores = os.sched_getaffinity(0)
+    for pid in pids:
+        with suppress(OSError):  # of a process that is gone
+            cores |= os.sched_getaffinity(pid)
+    return len(cores)
 
 
 def choose_patience(ranks: int, cores: int, profile: Profile) -> WaitSteps:

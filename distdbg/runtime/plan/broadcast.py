@@ -2,8 +2,8 @@
 
     slots   root puts its data into its slot, one slot full a round; the others fetch what is
             theirs while root fills the next round: one gate a round
-    direct  the others fetch from root's array, and root, which would have nothing to do, writes the last share
-            into theirs: so all ranks copy equally much
+    direct  the others fetch from root's array, and root, which would have nothing to do, writes the
+            last share into theirs: so all ranks copy equally much
 
 All ranks are on one host and share its memory bandwidth, so passing data on along a chain or a
 tree would only add copies.

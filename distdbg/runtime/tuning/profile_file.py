@@ -19,6 +19,7 @@ from pathlib import Path
 
 from distdbg import __version__
 from distdbg.runtime.rendezvous.state_folder import make_private_folder, state_folders
+from distdbg.runtime.tuning.machine_cpus import machine_cpus
 from distdbg.runtime.tuning.profile import Profile
 
 _FORMAT = 1
@@ -36,9 +37,8 @@ class Machine:
 
     @classmethod
     def here(cls) -> Machine:
-        """This one, as far as this process may use it."""
-        cores = len(os.sched_getaffinity(0))
-        return cls(_cpu_model(), cores, os.uname().release, __version__)
+        """This one, or what its container has of it."""
+        return cls(_cpu_model(), len(machine_cpus()), os.uname().release, __version__)
 
     @property
     def file_name(self) -> str:

@@ -32,6 +32,7 @@ from distdbg.runtime.backends.planner import Planner
 from distdbg.runtime.backends.shared_memory import channel_nbytes_for
 from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.plan import Topology
+from distdbg.runtime.tuning.machine_cpus import machine_cpus
 from distdbg.runtime.tuning.trials import DEFAULT, REPETITIONS, VARIANTS, Trial
 
 _SLOT_NBYTES = 512 << 10
@@ -54,6 +55,7 @@ def time_trials(ranks: int, trials: Sequence[Trial], budget_s: float) -> Times:
     The caller must have no other threads.
     """
     until = time.monotonic() + budget_s
+    cores = sorted(machine_cpus())
     sys.stdout.flush()
     sys.stderr.flush()
     orders = [os.pipe() for _ in range(ranks)]
@@ -62,7 +64,7 @@ def time_trials(ranks: int, trials: Sequence[Trial], budget_s: float) -> Times:
     for rank in range(ranks):
         pid = os.fork()
         if pid == 0:
-            _be_rank(rank, ranks, trials, until, orders, found)
+            _be_rank(rank, ranks, trials, until, orders, found, cores)
         pids.append(pid)
     for reader, writer in orders:
         os.close(reader)
@@ -118,6 +120,7 @@ def _be_rank(
     until: float,
     orders: Sequence[tuple[int, int]],
     found: Sequence[tuple[int, int]],
+    cores: Sequence[int],
 ) -> NoReturn:
     code = 1
     try:
@@ -127,9 +130,10 @@ def _be_rank(
             os.close(reader)
             if writer != found[rank][1]:
                 os.close(writer)
-        cores = sorted(os.sched_getaffinity(0))
-        if ranks <= len(cores):  # on one of its own, and not on one beside another's
-            os.sched_setaffinity(0, {cores[rank * len(cores) // ranks]})
+        # Each on one of its own, and not on one beside another's.
+        own = {cores[rank * len(cores) // ranks]} if ranks <= len(cores) else set(cores)
+        with suppress(OSError):
+            os.sched_setaffinity(0, own)
         names = dict.fromkeys(name for trial in trials for name in trial.variants)
         variants = _make_groups(rank, ranks, len(cores), list({DEFAULT: None} | names), orders)
         times = _Rank(rank, ranks, variants).time_all(trials, until)

@@ -22,6 +22,7 @@ from distdbg.runtime.rendezvous.state_folder import make_private_folder, state_f
 from distdbg.runtime.tuning.background import LOCK
 from distdbg.runtime.tuning.choose import choose_profile
 from distdbg.runtime.tuning.current import is_off
+from distdbg.runtime.tuning.machine_cpus import machine_cpus
 from distdbg.runtime.tuning.profile_file import KeptProfile, Machine, read_kept, write_kept
 from distdbg.runtime.tuning.ranks import Times, time_trials
 from distdbg.runtime.tuning.trials import trials_for
@@ -138,7 +139,7 @@ def _others_since(before: _CpuUsage) -> float:
 
 def is_disturbing(others: float, ranks: int, cores: int | None = None) -> bool:
     """Whether so many cores of others took something from so many ranks."""
-    cores = cores or len(os.sched_getaffinity(0))  # those of a container, not of its host
+    cores = cores or len(machine_cpus())
     return others > max(_CALM_CORES, cores - ranks)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Final
 
 from distdbg.errors import UsageError
@@ -13,6 +12,7 @@ from distdbg.runtime.backends.mpi.on_gpus import reads_gpus
 from distdbg.runtime.backends.mpi.patience import SPINS
 from distdbg.runtime.backends.mpi.reductions import Reductions
 from distdbg.runtime.backends.progress import ProgressThread
+from distdbg.runtime.backends.waiting import cores_of_ranks
 from distdbg.runtime.rendezvous.process import ProcessIdentity
 
 #: What MPI before version 4 can count.
@@ -45,10 +45,11 @@ class MpiLibrary:
         #: Of all groups, where they are; replaced, never changed: any thread walks through it.
         self.any_sources: tuple[AnySource, ...] = ()
         self.tag_limit = int(world.Get_attr(mpi.TAG_UB))
-        here = processes[self.rank].boot_id
-        ranks_here = sum(process.boot_id == here for process in processes)
+        mine = processes[self.rank]
+        ranks_here = sum(process.boot_id == mine.boot_id for process in processes)
+        cores = cores_of_ranks(each.pid for each in processes if each.shares_kernel(mine))
         #: How often a wait looks before it sleeps.
-        self.spins = SPINS if ranks_here <= len(os.sched_getaffinity(0)) else 0
+        self.spins = SPINS if ranks_here <= cores else 0
         #: The most elements of one request.
         self.largest = _NO_LIMIT if mpi.Get_version() >= (4, 0) else _INT_LIMIT
         #: Whether it takes arrays on GPUs as they are.
