@@ -201,9 +201,9 @@ std::uint64_t Group::largest_part(const Running& op) const {
 void Group::exchange(const Running& op, const Wait& wait) {
   std::byte* own = op.own(Space::output, rank_);
   const std::byte* from = op.own(Space::input, rank_);
-  if (own != from)
-    copy_out(own, from, std::min(op.plan.in_cuts[rank_].nbytes, op.plan.out_cuts[rank_].nbytes),
-             is_streamed(op.plan));
+  const std::uint64_t own_nbytes =
+      std::min(op.plan.in_cuts[rank_].nbytes, op.plan.out_cuts[rank_].nbytes);
+  if (own != from) copy_out(own, from, own_nbytes, own_nbytes >= tuning_.stream_nbytes);
   const std::uint64_t largest = largest_part(op);
   const std::uint64_t part = exchange_part();
   if (single_copy_ && largest > most_exchanged_nbytes()) {
@@ -371,7 +371,8 @@ bool Group::walk(Running& op, const Describe& describe, const Wait& wait) {
         std::byte* dst =
             local_address(op, step.dst_space, step.dst_block, step.dst_offset, gate_ + 1);
         if (src != dst)
-          copy_out(dst, src, step.nbytes, is_streamed(plan) && step.dst_space == Space::output);
+          copy_out(dst, src, step.nbytes,
+                   step.nbytes >= tuning_.stream_nbytes && step.dst_space == Space::output);
         break;
       }
       case StepKind::pull: pull(op, step); break;

@@ -1,15 +1,16 @@
 """Makes a profile of the times of trials. Pure.
 
-Another variant than the default has to be faster by more than what two measurements of one thing differ by
-on a machine that others use: by MOST_SHARE in the best of its turns, and in each turn than in all of the
-default's. What was not measured stays as it is by default, but that sizes above the largest that was go as
-that one does.
+Another variant has to be faster by more than what two measurements of one thing differ by on a machine that
+others use: by MOST_SHARE in the best of its turns, and in the middle one. Than the default, or what the next
+smaller size was found to go by. What was not measured stays as it is by default, but that sizes above the
+largest that was go as that one does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 
 from distdbg.ops.call import Kind
 from distdbg.runtime.tuning.profile import CLASSES, KINDS, NEVER, Profile, TransportKind, Ways
@@ -34,14 +35,16 @@ _SPIN_NS = 2400.0
 Times = Mapping[str, Mapping[str, Sequence[float]]]
 
 
-def fastest(times: Mapping[str, Sequence[float]]) -> str:
-    """The variant to take; the first is the default."""
-    (default, standard), *others = times.items()
-    chosen, best = default, min(standard)
-    for name, measured in others:
-        is_apart = max(measured) < min(standard)
-        if is_apart and min(measured) <= MOST_SHARE * min(standard) and min(measured) < best:
-            chosen, best = name, min(measured)
+def fastest(times: Mapping[str, Sequence[float]], standing: str | None = None) -> str:
+    """The variant to take; `standing`, else the first, is what the others have to beat."""
+    if standing not in times:
+        standing = next(iter(times))
+    best, middle = min(times[standing]), median(times[standing])
+    chosen, least = standing, best
+    for name, measured in times.items():
+        is_apart = median(measured) <= MOST_SHARE * middle
+        if is_apart and min(measured) <= MOST_SHARE * best and min(measured) < least:
+            chosen, least = name, min(measured)
     return chosen
 
 
@@ -77,7 +80,7 @@ def choose_ways(times: Times) -> Ways:
             measured = times.get(Trial(kind, SIZES[at], ()).name)
             is_beyond = not any(Trial(kind, nbytes, ()).name in times for nbytes in SIZES[at:])
             if measured is not None:
-                last = TransportKind(fastest(measured))
+                last = TransportKind(fastest(measured, last))
             if measured is not None or is_beyond:
                 ways = ways.with_way(kind, at, last)
     return ways
@@ -85,14 +88,13 @@ def choose_ways(times: Times) -> Ways:
 
 def _pushed(times: Times, default: int) -> int:
     """Up to which size a message is pushed: what is direct is so for all that is longer."""
-    limit = default
-    for at in reversed(range(len(SIZES))):
-        measured = times.get(Trial(Kind.SEND, SIZES[at], ()).name)
-        if measured is None:
-            continue
-        if fastest(measured) == DEFAULT:
-            break
-        limit = CLASSES[at] - 1
+    limit, last = default, str(DEFAULT)
+    for least, nbytes in zip(CLASSES, SIZES, strict=True):
+        measured = times.get(Trial(Kind.SEND, nbytes, ()).name)
+        chosen = last if measured is None else fastest(measured, last)
+        if chosen != last:
+            limit = default if chosen == DEFAULT else least - 1
+        last = chosen
     return limit
 
 

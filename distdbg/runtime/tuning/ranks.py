@@ -4,8 +4,9 @@
     rank 0                      makes a group for each variant, tells the others, and says when time is over
     each rank                   runs every variant of a trial in turn, in blocks, and writes how long it took
 
-Every rank writes what it sends before each op, as programs do: a peer that has read it has it in its cache no
-more. That counts, since it is what a way costs the program: lines that peers have are to be taken back.
+Every rank writes what it sends before each second op: a peer that has read it has it in its cache no more. That
+counts, since it is what a way costs the program: lines that peers have are to be taken back. Where nobody
+writes, a peer finds in its cache what it has read before. Programs do both.
 """
 
 from __future__ import annotations
@@ -239,9 +240,12 @@ class _Rank:
         writes = kind is not Kind.BROADCAST or is_root
         address = View(source, False).address if writes else 0
         memset = ctypes.memset
+        is_second = False
 
         def write() -> None:
-            if writes:
+            nonlocal is_second
+            is_second = not is_second
+            if writes and is_second:
                 memset(address, 0, source_nbytes)
 
         if kind is Kind.SEND:

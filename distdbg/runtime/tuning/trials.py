@@ -77,8 +77,8 @@ class Trial:
 
     @property
     def ops(self) -> int:
-        """How many make a block."""
-        return max(1, min(_MOST_OPS, _BLOCK_NBYTES // max(self.nbytes, 1)))
+        """How many make a block; before each second one its ranks write what they send."""
+        return max(1, min(_MOST_OPS, _BLOCK_NBYTES // max(self.nbytes, 1)) // 2) * 2
 
 
 def trials_for(ranks: int, cores: int) -> list[Trial]:

@@ -69,10 +69,32 @@ def test_a_machine_with_a_far_l3_reads_directly() -> None:
 def test_a_class_is_decided_by_its_own_measurement() -> None:
     def cost(trial: Trial, variant: str) -> float:
         is_there = trial.kind is Kind.BROADCAST and trial.nbytes == SIZES[1]
-        return 0.5 if is_there and variant == HALF else 1.0
+        return (0.5 if is_there else 2.0) if variant == HALF else 1.0
 
     profile = choose_profile(measured(2, 2, cost), {}, PAUSE_NS)
     assert profile.pairs == Ways().with_way(Kind.BROADCAST, 1, TransportKind.HALF)
+
+
+def test_what_pays_for_a_size_stays_for_larger_ones_that_do_not_lose_by_it() -> None:
+    def cost(trial: Trial, variant: str) -> float:
+        is_gain = trial.kind in (Kind.BROADCAST, Kind.SEND) and trial.nbytes == SIZES[1]
+        return 0.5 if is_gain and variant == DIRECT else 0.95 if variant == DEFAULT else 1.0
+
+    profile = choose_profile(measured(2, 2, cost), {}, PAUSE_NS)
+    assert [profile.pairs.way(Kind.BROADCAST, least) for least in CLASSES] == [
+        TransportKind.SLOTS,
+        *[TransportKind.DIRECT] * 3,
+    ]
+    assert profile.pushed_nbytes == CLASSES[1] - 1
+
+
+def test_messages_stay_pushed_where_the_longest_ones_lose_by_being_read() -> None:
+    def cost(trial: Trial, variant: str) -> float:
+        is_gain = trial.kind is Kind.SEND and trial.nbytes < SIZES[2]
+        return (0.5 if is_gain else 2.0) if variant == DIRECT else 1.0
+
+    profile = choose_profile(measured(2, 2, cost), {}, PAUSE_NS)
+    assert profile.pushed_nbytes == Profile().pushed_nbytes
 
 
 def test_shorter_messages_stay_pushed_where_only_long_ones_gain() -> None:
@@ -110,8 +132,10 @@ def test_a_rank_looks_for_as_long_whatever_a_pause_takes(pause_ns: float, spins:
     [
         ([1.00, 1.01, 1.02], [0.91, 0.92, 0.93], DEFAULT),  # within what such times differ by
         ([1.00, 1.01, 1.02], [0.80, 0.81, 0.82], "other"),
-        ([1.00, 1.01, 1.02], [0.80, 0.81, 1.30], DEFAULT),  # one turn was slower: who knows
-        ([2.00, 1.00, 3.00], [0.80, 2.10, 0.90], DEFAULT),
+        ([1.00, 1.01, 1.02], [0.80, 0.81, 1.30], "other"),  # others used a core for a moment
+        ([1.00, 1.01, 1.02], [0.80, 0.95, 0.96], DEFAULT),  # one turn was faster: who knows
+        ([2.00, 1.00, 3.00], [0.80, 2.10, 2.20], DEFAULT),
+        ([2.00, 1.00, 3.00], [0.90, 0.91, 0.92], DEFAULT),
     ],
 )
 def test_noise_chooses_nothing(default: list[float], other: list[float], chosen: str) -> None:
