@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="distdbg tune",
         description=__doc__,
-        epilog="slots: through shared memory, 512 KiB a round; half, quarter: in shorter rounds; direct: "
+        epilog="slots: through shared memory, 512 KiB a round; half: in shorter rounds; direct: "
         "read from the other process. Times are of an op before which each rank writes what it sends, in "
         "parentheses that of slots; the size is what one rank brings. Results are the same to the last bit, "
         "whatever is chosen. The end of a job measures too where nobody has; DISTDBG_TUNE=off turns both "

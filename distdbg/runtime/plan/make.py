@@ -19,7 +19,7 @@ from distdbg.runtime.plan.problem import Problem, Topology, deciding_nbytes
 from distdbg.runtime.plan.reduce import plan_reduce
 from distdbg.runtime.plan.reduce_scatter import plan_reduce_scatter
 from distdbg.runtime.plan.steps import Plan
-from distdbg.runtime.tuning.profile import HALF_NBYTES, QUARTER_NBYTES, TransportKind
+from distdbg.runtime.tuning.profile import HALF_NBYTES, TransportKind
 
 Maker = Callable[[Problem, Topology], Plan]
 
@@ -44,8 +44,6 @@ MAKERS: dict[Kind, Maker] = {
     Kind.BARRIER: plan_barrier,
 }
 
-_ROUNDS = {TransportKind.HALF: HALF_NBYTES, TransportKind.QUARTER: QUARTER_NBYTES}
-
 _FOLDS = frozenset({Kind.ALL_REDUCE, Kind.REDUCE, Kind.REDUCE_SCATTER})
 
 
@@ -67,10 +65,9 @@ def _on_this_machine(problem: Problem, topology: Topology) -> Topology:
     if way is TransportKind.DIRECT:
         return replace(topology, slots_nbytes=0)
     # Between hosts a fold may be cut where rounds are, so rounds stay as they are.
-    round_nbytes = _ROUNDS.get(way)
-    if round_nbytes is None or len(topology.hosts) > 1 or topology.slot_nbytes <= round_nbytes:
+    if way is not TransportKind.HALF or len(topology.hosts) > 1:
         return topology
-    return replace(topology, slot_nbytes=round_nbytes)
+    return replace(topology, slot_nbytes=min(topology.slot_nbytes, HALF_NBYTES))
 
 
 def make_plan(problem: Problem, topology: Topology) -> Plan:

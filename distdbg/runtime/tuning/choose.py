@@ -37,7 +37,7 @@ Times = Mapping[str, Mapping[str, Sequence[float]]]
 
 def fastest(times: Mapping[str, Sequence[float]], standing: str | None = None) -> str:
     """The variant to take; `standing`, else the first, is what the others have to beat."""
-    if standing not in times:
+    if standing is None or standing not in times:
         standing = next(iter(times))
     best, middle = min(times[standing]), median(times[standing])
     chosen, least = standing, best

@@ -6,8 +6,9 @@ element. All ranks of a group must have the same `Ways`, for their plans to matc
 
     slots   through the slots, a slot full a round: a second copy, in a cache that both have
     half    the same in rounds of half a slot of 512 KiB: one rank fills while another takes, and less cache
-    quarter is used; but there are more gates. Groups with smaller slots have the shorter rounds anyway
-    direct  from where it lies: one copy, and a system call that finds the other process's pages
+            is used; but there are more gates. Groups with smaller slots have the shorter rounds anyway
+    direct  from where it lies: one copy, and a system call that finds the other process's pages; where one
+            rank has what the others want, it writes a part of theirs itself
 
 Where ranks cannot read each other (`Topology.single_copy`), everything goes through the slots.
 """
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 CLASSES = (32 << 10, 192 << 10, 1536 << 10, 8 << 20)
 #: How long rounds are, where a slot has room for longer ones.
 HALF_NBYTES = 256 << 10
-QUARTER_NBYTES = 128 << 10
 #: No size: what depends on it never happens.
 NEVER = 1 << 62
 
@@ -38,7 +38,6 @@ class TransportKind(StrEnum):
 
     SLOTS = "slots"
     HALF = "half"
-    QUARTER = "quarter"
     DIRECT = "direct"
 
 

@@ -4,9 +4,10 @@
     rank 0                      makes a group for each variant, tells the others, and says when time is over
     each rank                   runs every variant of a trial in turn, in blocks, and writes how long it took
 
-Every rank writes what it sends before each second op: a peer that has read it has it in its cache no more. That
-counts, since it is what a way costs the program: lines that peers have are to be taken back. Where nobody
-writes, a peer finds in its cache what it has read before. Programs do both.
+Every rank writes what it sends before each second op: a peer that has read it has it in its cache no more.
+That counts, since it is what a way costs the program: lines that peers have are to be taken back. What the
+writing takes by itself does not. Where nobody writes, a peer finds in its cache what it has read before.
+Programs do both.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 from distdbg.native import Group, View
@@ -37,6 +39,8 @@ from distdbg.runtime.tuning.machine_cpus import machine_cpus
 from distdbg.runtime.tuning.trials import DEFAULT, REPETITIONS, VARIANTS, Trial
 
 _SLOT_NBYTES = 512 << 10
+#: Beside the variants of a trial: nothing but the writing.
+_WRITING = "writing"
 #: Beyond its time, for a rank that does not come to an end.
 _PATIENCE_S = 3.0
 _LIMIT_NS = int(_PATIENCE_S * 1e9)
@@ -88,17 +92,22 @@ def time_trials(ranks: int, trials: Sequence[Trial], budget_s: float) -> Times:
 
 
 def _slowest(each: Sequence[dict[str, dict[str, list[float]]]]) -> Times:
-    """What the last rank needed; trials that all ranks have done."""
-    return {
-        trial: {
-            variant: [
-                max(times) for times in zip(*(of[trial][variant] for of in each), strict=True)
-            ]
-            for variant in variants
-        }
-        for trial, variants in each[0].items()
-        if all(trial in of for of in each)
-    }
+    """What the last rank needed, but for the writing; trials that all ranks have done."""
+    found: Times = {}
+    for trial in each[0]:
+        if all(trial in of for of in each):
+            slowest = {
+                variant: [
+                    max(turn) for turn in zip(*(of[trial][variant] for of in each), strict=True)
+                ]
+                for variant in each[0][trial]
+            }
+            writing_s = min(slowest.pop(_WRITING))
+            found[trial] = {
+                variant: [max(turn - writing_s, turn / 10) for turn in turns]
+                for variant, turns in slowest.items()
+            }
+    return found
 
 
 def _read_all(fd: int, until: float) -> bytes:
@@ -217,39 +226,42 @@ class _Rank:
 
     def _time(self, trial: Trial) -> dict[str, list[float]]:
         ops = {name: self._op(trial, self._variants[name]) for name in trial.variants}
-        times: dict[str, list[float]] = {name: [] for name in ops}
+        write = self._write(trial)
+        times: dict[str, list[float]] = {name: [] for name in (_WRITING, *ops)}
         for op in ops.values():  # makes the plan, and touches the slots
             op()
+        ops[_WRITING] = lambda: None
         for _ in range(REPETITIONS):
             for name, op in ops.items():
+                op()  # what another variant has left in the caches is gone
                 self._meet()
                 began = time.perf_counter()
-                for _ in range(trial.ops):
+                for _ in range(trial.ops // 2):
+                    write()
+                    op()
                     op()
                 times[name].append((time.perf_counter() - began) / trial.ops)
         return times
+
+    def _write(self, trial: Trial) -> Callable[[], object]:
+        """What a program does before an op: write what it sends."""
+        if trial.kind is Kind.BARRIER or (trial.kind is Kind.BROADCAST and self._rank != 0):
+            return lambda: None
+        nbytes = self._source_nbytes(trial)
+        return partial(ctypes.memset, View(self._array("source", nbytes), False).address, 0, nbytes)
+
+    def _source_nbytes(self, trial: Trial) -> int:
+        return trial.nbytes * (self._ranks if trial.kind is Kind.ALL_TO_ALL else 1)
 
     def _op(self, trial: Trial, variant: _Variant) -> Callable[[], None]:
         """What is to be timed, ready to be called."""
         kind, n, nbytes = trial.kind, self._ranks, trial.nbytes
         if kind is Kind.BARRIER:
             return lambda: self._run(variant, Call(kind, (), ()), (), ())
-        is_root = self._rank == 0
-        source_nbytes = nbytes * n if kind is Kind.ALL_TO_ALL else nbytes
+        source_nbytes = self._source_nbytes(trial)
         source = self._array("source", source_nbytes)
-        writes = kind is not Kind.BROADCAST or is_root
-        address = View(source, False).address if writes else 0
-        memset = ctypes.memset
-        is_second = False
-
-        def write() -> None:
-            nonlocal is_second
-            is_second = not is_second
-            if writes and is_second:
-                memset(address, 0, source_nbytes)
-
         if kind is Kind.SEND:
-            return self._ping_pong(variant, source, self._array("target", nbytes), write)
+            return self._ping_pong(variant, source, self._array("target", nbytes))
         inputs = outputs = (View(source, True, int(Dtype.float32)),)
         op = ReduceOp.SUM if kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER) else None
         if kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL):
@@ -257,22 +269,14 @@ class _Rank:
             target = self._array("target", factor.get(kind, source_nbytes))
             outputs = (View(target, True, int(Dtype.float32)),)
         call = Call(kind, (), (), op=op, root=0 if kind is Kind.BROADCAST else -1)
+        return partial(self._run, variant, call, inputs, outputs)
 
-        def run() -> None:
-            write()
-            self._run(variant, call, inputs, outputs)
-
-        return run
-
-    def _ping_pong(
-        self, variant: _Variant, source: Any, target: Any, write: Callable[[], None]
-    ) -> Callable[[], None]:
+    def _ping_pong(self, variant: _Variant, source: Any, target: Any) -> Callable[[], None]:
         out, into = View(source, False), View(target, True)
         transfer, peer = variant.group.transfer, self._rank ^ 1
         order = ((True, out), (False, into)) if self._rank == 0 else ((False, into), (True, out))
 
         def run() -> None:
-            write()
             for is_send, view in order:
                 transfer(is_send, view, peer, 0, _LIMIT_NS)
 

@@ -16,12 +16,7 @@ from distdbg.runtime.tuning.profile import HALF_NBYTES, NEVER, Profile, Transpor
 SIZES = (64 << 10, 512 << 10, 4 << 20, 16 << 20)
 _ORDER = (512 << 10, 4 << 20, 64 << 10, 16 << 20)
 
-DEFAULT, HALF, QUARTER, DIRECT = (
-    TransportKind.SLOTS,
-    TransportKind.HALF,
-    TransportKind.QUARTER,
-    TransportKind.DIRECT,
-)
+DEFAULT, HALF, DIRECT = TransportKind.SLOTS, TransportKind.HALF, TransportKind.DIRECT
 EARLY, NEVER_STREAMED = "streamed", "not streamed"
 SMALL_TILE, LARGE_TILE = "small tile", "large tile"
 ASLEEP = "asleep"
@@ -35,7 +30,6 @@ _DIRECT = Profile(
 VARIANTS: dict[str, Profile] = {
     DEFAULT: Profile(),
     HALF: Profile(pairs=Ways.all(TransportKind.HALF), crowds=Ways.all(TransportKind.HALF)),
-    QUARTER: Profile(pairs=Ways.all(TransportKind.QUARTER)),
     DIRECT: _DIRECT,
     EARLY: Profile(stream_nbytes=1 << 20),
     NEVER_STREAMED: Profile(stream_nbytes=NEVER),
@@ -91,10 +85,7 @@ def _pair_trials() -> Iterator[Trial]:
         for kind in _PAIR_KINDS:
             # All of the largest would take as long as everything else.
             if nbytes < SIZES[-1] or kind in (Kind.ALL_REDUCE, Kind.BROADCAST, Kind.SEND):
-                variants = _ways_of(kind, nbytes)
-                if HALF in variants and nbytes == SIZES[2]:
-                    variants = (DEFAULT, HALF, QUARTER, DIRECT)
-                yield Trial(kind, nbytes, variants)
+                yield Trial(kind, nbytes, _ways_of(kind, nbytes))
         if nbytes == SIZES[2]:
             yield Trial(Kind.BROADCAST, nbytes, (DEFAULT, EARLY), "stream")
             yield Trial(Kind.REDUCE_SCATTER, nbytes, (DIRECT, SMALL_TILE, LARGE_TILE), "tile")

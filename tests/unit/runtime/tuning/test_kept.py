@@ -177,12 +177,12 @@ def test_a_group_begins_with_what_is_kept_unless_told_otherwise(here: dict[str, 
 
 def test_rules_change_single_values(here: dict[str, str]) -> None:
     words = (
-        "all_reduce@1MiB=half, broadcast=quarter, stream_nbytes=never, tile_nbytes=1MiB, yield_ns=0"
+        "all_reduce@1MiB=half, broadcast=slots, stream_nbytes=never, tile_nbytes=1MiB, yield_ns=0"
     )
     profile = current_profile(here | {"DISTDBG_TUNE": words})
     assert profile.pairs.way(Kind.ALL_REDUCE, 1 << 20) is TransportKind.HALF
     assert profile.pairs.way(Kind.ALL_REDUCE, 4 << 20) is TransportKind.DIRECT  # as kept
-    assert profile.crowds.way(Kind.BROADCAST, 1 << 30) is TransportKind.QUARTER
+    assert profile.crowds.way(Kind.BROADCAST, 1 << 30) is TransportKind.SLOTS
     assert profile.spins == 40
     assert (profile.stream_nbytes, profile.tile_nbytes, profile.yield_ns) == (NEVER, 1 << 20, 0)
 
@@ -216,7 +216,7 @@ def test_who_says_how_large_slots_are_has_rounds_of_that_size(here: dict[str, st
 def test_what_is_no_rule_is_an_error_that_says_what_is(words: str) -> None:
     with pytest.raises(ConfigError, match="DISTDBG_TUNE has") as caught:
         current_profile({"XDG_STATE_HOME": "/nowhere", "DISTDBG_TUNE": words})
-    assert "KIND[@SIZE]=slots|half|quarter|direct" in str(caught.value)
+    assert "KIND[@SIZE]=slots|half|direct" in str(caught.value)
 
 
 # ------------------------------------------------------------------------------- when it is measured
