@@ -28,8 +28,9 @@ struct Raw {
 };
 static_assert(sizeof(Raw) == sizeof(Envelope));
 
-constexpr std::uint32_t offer = 0, answer = 1, data = 2, words = 3;
-constexpr std::uint32_t taken = 0, push = 1, mismatch = 2, device = 3, staged = 4, more = 5;
+constexpr std::uint32_t offer = 0, answer = 1, data = 2, words = 3, written = 4;
+constexpr std::uint32_t taken = 0, push = 1, mismatch = 2, device = 3, staged = 4, more = 5,
+                        halves = 6;
 
 // Takes what comes, and says what that was.
 struct Listener final : Receiver {
@@ -194,6 +195,8 @@ void test_pieces() {
       what, {sound, {.payload_nbytes = 8, .type = data, .nbytes = 40'000, .address = 8}}, true);
   recv_is_reported(what, {sound, {.payload_nbytes = 8, .type = data, .nbytes = 40'008}}, true);
   recv_is_reported(what, {sound, {.type = data, .nbytes = 40'000}}, true);
+  recv_is_reported("a half of a message that was not asked for", {sound, {.type = written}}, true);
+  recv_is_reported("a word with a payload", {{.payload_nbytes = 8, .type = written}});
 }
 
 void test_answers() {
@@ -201,6 +204,9 @@ void test_answers() {
   send_is_reported(turn, {{.type = answer, .status = more, .tag = 8}});
   send_is_reported(turn, {{.type = answer, .status = push, .nbytes = 8, .tag = 8},
                           {.type = answer, .status = taken}});
+  // It would write less than it has, and more than it has.
+  send_is_reported(turn, {{.type = answer, .status = halves, .nbytes = 8}});
+  send_is_reported(turn, {{.type = answer, .status = halves, .nbytes = 50'000}});
   send_is_reported("an answer with a payload",
                    {{.payload_nbytes = 8, .type = answer, .status = taken}});
   send_is_reported("an answer of no known kind", {{.type = answer, .status = 9}});

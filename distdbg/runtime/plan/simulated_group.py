@@ -236,8 +236,7 @@ class SimulatedGroup:
         if host.gates_left == 0:
             text = "the peer may have left and reused its array"
             self.fault(FaultKind.NOT_RELEASED, rank, at, text)
-        is_reachable = self.topology.single_copy and does == "reads"
-        if not is_reachable and space not in self.plans[owner].exposes:
+        if not self.topology.single_copy and space not in self.plans[owner].exposes:
             self.fault(FaultKind.NOT_REACHABLE, rank, at, f"{does} {space.name} of a peer")
 
     def store(self, rank: int, at: int, step: Step, parts: list[Interval]) -> None:

@@ -1,0 +1,131 @@
+"""Long arrays that both sides copy: one that dies or gives up while the other one writes to its array."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distdbg as dist
+from distdbg.errors import DistError, PeerLost
+
+#: Of float32; each half takes many pieces.
+COUNT = 32 << 20
+DIRECT = "broadcast=direct,pushed_nbytes=0"
+
+
+def move(op: str, x: Any) -> None:
+    """Rank 0 has the array, rank 1 gets it."""
+    if op == "broadcast":
+        dist.broadcast(x, src=0)
+    elif dist.get_rank() == 0:
+        dist.send(x, 1)
+    else:
+        dist.recv(x, 0)
+
+
+def move_for_ever(op: str, x: Any) -> None:
+    while True:
+        move(op, x)
+
+
+def one_dies(op: str, victim: int) -> dict[str, Any]:
+    os.environ["DISTDBG_TUNE"] = DIRECT
+    dist.init_process_group()
+    x = np.ones(COUNT, np.float32)
+    move(op, x)
+    if dist.get_rank() == victim:
+        faulthandler.disable()  # this death is meant
+        threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGKILL]).start()
+    began = time.monotonic()
+    with pytest.raises(PeerLost) as caught:
+        move_for_ever(op, x)
+    with suppress(DistError):
+        dist.destroy_process_group()
+    return {"peer": caught.value.peer, "took_s": time.monotonic() - began}
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("op", ["broadcast", "send"])
+def test_a_death_while_both_copy_is_named(
+    ranks: Callable[..., list[Any]], op: str, victim: int
+) -> None:
+    results = ranks(one_dies, 2, op=op, victim=victim, expect_exit={victim: -signal.SIGKILL})
+    found = results[1 - victim]
+    assert found["peer"] == victim
+    assert found["took_s"] < 30
+
+
+def stop_as_soon_as_it_writes(pid: int, x: Any) -> None:
+    at = x.size // 2
+    until = time.monotonic() + 30
+    while x[at] != 1 and time.monotonic() < until:
+        pass  # it is over in milliseconds
+    os.kill(pid, signal.SIGSTOP)
+
+
+def one_gives_up(op: str) -> dict[str, Any]:
+    os.environ["DISTDBG_TUNE"] = DIRECT
+    dist.init_process_group()
+    is_sender = dist.get_rank() == 0
+    pid = np.array([os.getpid()])
+    dist.broadcast(pid, src=0)
+    x = np.full(COUNT, float(is_sender), np.float32)
+    found: dict[str, Any] = {}
+    if is_sender:
+        with pytest.raises(DistError):
+            move(op, x)
+    else:
+        thread = threading.Thread(target=stop_as_soon_as_it_writes, args=[int(pid[0]), x])
+        thread.start()
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 1.0)
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            move(op, x)
+        found["took_s"] = time.monotonic() - began
+        thread.join()
+        found["was_cut_off"] = bool((x == 0).any())
+        x.fill(7)
+        os.kill(int(pid[0]), signal.SIGCONT)
+        time.sleep(0.5)  # nothing says that a rank writes no more
+        found["is_as_it_was"] = bool((x == 7).all())
+    with suppress(DistError):
+        dist.destroy_process_group()
+    return found
+
+
+@pytest.mark.parametrize("op", ["broadcast", "send"])
+def test_a_rank_that_has_given_up_is_not_written_to(
+    ranks: Callable[..., list[Any]], op: str
+) -> None:
+    found = ranks(one_gives_up, 2, op=op)[1]
+    assert found["was_cut_off"]
+    assert found["is_as_it_was"]
+    assert found["took_s"] < 10
+
+
+def one_gathers(counts: list[int]) -> list[bool]:
+    os.environ["DISTDBG_TUNE"] = "all_gather=direct"
+    dist.init_process_group()
+    rank, size = dist.get_rank(), dist.get_world_size()
+    right = []
+    for count in counts:
+        mine = np.arange(count, dtype=np.float32) + rank
+        blocks = [np.empty(count, np.float32) for _ in range(size)] if rank == 1 else None
+        dist.gather(mine, blocks, dst=1)
+        right += [bool((block == mine + r - rank).all()) for r, block in enumerate(blocks or ())]
+    dist.destroy_process_group()
+    return right
+
+
+def test_all_ranks_write_to_the_root_of_a_gather(ranks: Callable[..., list[Any]]) -> None:
+    assert ranks(one_gathers, 3, counts=[10_001, 700_003])[1] == [True] * 6
