@@ -289,7 +289,7 @@ VARIABLES: tuple[Variable, ...] = (
         "DISTDBG_SINGLE_COPY",
         "bool",
         True,
-        "Whether ranks of a host read each other's memory directly; 0 goes through shared memory.",
+        "Whether ranks of a host reach each other's memory directly; 0 goes through shared memory.",
     ),
     Variable(
         "DISTDBG_SLOT_NBYTES",

@@ -58,7 +58,8 @@ class Topology:
     `split_nbytes` follows from the cost model and was not measured.
     """
 
-    #: Whether ranks may read each other's INPUT and OUTPUT (process_vm_readv, or one process).
+    #: Whether ranks may read each other's INPUT and OUTPUT, and write to OUTPUT (process_vm_readv and
+    #: process_vm_writev, or one process).
     single_copy: bool
     #: How many bytes one half of a rank's slot holds.
     slot_nbytes: int

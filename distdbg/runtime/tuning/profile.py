@@ -10,7 +10,7 @@ element. All ranks of a group must have the same `Ways`, for their plans to matc
     direct  from where it lies: one copy, and a system call that finds the other process's pages; where one
             rank has what the others want, it writes a part of theirs itself
 
-Where ranks cannot read each other (`Topology.single_copy`), everything goes through the slots.
+Where ranks cannot reach each other (`Topology.single_copy`), everything goes through the slots.
 """
 
 from __future__ import annotations
