@@ -29,7 +29,7 @@ _BUDGET_S = (0.7, 0.7)
 _ABOUT = {
     "stream_nbytes": "from where on outputs are written around the cache",
     "tile_nbytes": "what is folded at once, where it is read directly",
-    "pushed_nbytes": "up to where blocking messages go through a channel",
+    "pushed_nbytes": "up to where blocking messages go through a channel; longer ones directly",
     "spins": "looks before it yields, of a rank with its own core",
     "yield_ns": "before ranks that share cores sleep",
 }
@@ -41,10 +41,10 @@ def main(argv: Sequence[str]) -> int:
         prog="distdbg tune",
         description=__doc__,
         epilog="slots: through shared memory, 512 KiB a round; half: in shorter rounds; direct: "
-        "read from the other process. Times are of an op before which each rank writes what it sends, in "
-        "parentheses that of slots; the size is what one rank brings. Results are the same to the last bit, "
-        "whatever is chosen. The end of a job measures too where nobody has; DISTDBG_TUNE=off turns both "
-        "off.",
+        "read from the other process, and written to it. Times are of an op, in parentheses that of slots; "
+        "before each second op each rank writes what it sends, which does not count itself; the size is what "
+        "one rank brings. Results are the same to the last bit, whatever is chosen. The end of a job measures "
+        "too where nobody has; DISTDBG_TUNE=off turns both off.",
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--show", action="store_true", help="what is kept; measure nothing")

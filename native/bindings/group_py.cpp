@@ -209,8 +209,6 @@ void bind_group(nb::module_& module) {
            })
       .def("close", &GroupHandle::close)
       .def_prop_ro("fd", [](const GroupHandle& self) { return self.parts()->group.segment().fd(); })
-      .def_prop_ro("is_still_written",
-                   [](const GroupHandle& self) { return self.parts()->group.is_still_written(); })
       .def_prop_ro("single_copy",
                    [](const GroupHandle& self) { return self.parts()->group.single_copy(); })
       .def_prop_ro(

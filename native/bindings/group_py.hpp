@@ -107,25 +107,15 @@ class GroupHandle {
       return (out.is_stand_in() ? finish_stand_ins : 0) |
              (p->group.options() != 0 && p->group.has_suspicions() ? tell_suspicions : 0);
     };
-    if (p->runner.is_idle()) {
-      const ReleaseGil release;
-      p->group.run(plan, known, in.span(), out.span(), wait_until(*p, deadline_ns), false,
-                   recorded);
-      return left_to_do();
-    }
-    // Behind the asynchronous ones, in order, and on their thread.
-    const ReleaseGil release;
-    const OpPointer op = p->runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(),
-                                          deadline_ns, known.site, known.flags);
     try {
-      p->runner.wait(*op, wait_until(*p, no_deadline));
-    } catch (const Error& error) {
-      // Interrupted: the arrays must not be touched once the caller has them back.
-      if (error.fault() == Fault::interrupted && !op->done()) {
-        p->group.break_group(Fault::interrupted, static_cast<int>(p->group.rank()),
-                             "was interrupted");
-        while (!op->done()) ::usleep(200);
-      }
+      const ReleaseGil release;
+      if (p->runner.is_idle())
+        p->group.run(plan, known, in.span(), out.span(), wait_until(*p, deadline_ns), false,
+                     recorded);
+      else
+        run_behind(*p, compiled, words, recorded, in, out, deadline_ns, known);
+    } catch (...) {
+      keep_if_written(outputs);
       throw;
     }
     return left_to_do();
@@ -133,7 +123,7 @@ class GroupHandle {
 
   // The same of a known call (known_calls.hpp), with one frame of this package above it. False: nothing was done.
   bool run_known(const CompiledPlan& known, std::span<const Region> in, std::span<const Region> out,
-                 std::int64_t limit_ns) {
+                 nb::handle output, std::int64_t limit_ns) {
     const std::shared_ptr<Parts> p = parts_;
     // A copy: whoever runs meanwhile may drop it from its cache.
     const std::shared_ptr<const Plan> plan = known.plan;
@@ -141,9 +131,14 @@ class GroupHandle {
     if (!p || !enter_known(*p, issued)) return false;
     CallWords words;
     RecordedOp recorded = begin(*p, *plan, started_ns_, 0, words, 1);
-    const ReleaseGil release;
-    p->group.run(*plan, describe(words), in, out, wait_until(*p, issued.job_ns + limit_ns), false,
-                 recorded);
+    try {
+      const ReleaseGil release;
+      p->group.run(*plan, describe(words), in, out, wait_until(*p, issued.job_ns + limit_ns), false,
+                   recorded);
+    } catch (...) {
+      keep_if_written(output);
+      throw;
+    }
     return true;
   }
 
@@ -265,17 +260,17 @@ class GroupHandle {
     const std::int64_t deadline_ns = issued.job_ns + limit_ns;
     const std::shared_ptr<Form> form = message_form(is_send, view);
     const MessageCall call = message_call(form.get(), started_ns_);
-    return carry(*p, is_send, region, dtype, peer, tag, deadline_ns, call);
+    return carry(*p, is_send, region, nb::find(view), dtype, peer, tag, deadline_ns, call);
   }
   // The same of a message that is known, as run_known.
-  bool transfer_known(bool is_send, Region region, int dtype, int peer, std::int64_t tag,
-                      std::int64_t limit_ns, const std::shared_ptr<Form>& known) {
+  bool transfer_known(bool is_send, Region region, nb::handle array, int dtype, int peer,
+                      std::int64_t tag, std::int64_t limit_ns, const std::shared_ptr<Form>& known) {
     const std::shared_ptr<Parts> p = parts_;
     const std::shared_ptr<Form> form = known;
     Moment issued;
     if (!p || !enter_known(*p, issued)) return false;
     const MessageCall call = message_call(form.get(), started_ns_, 1);
-    carry(*p, is_send, region, dtype, peer, tag, issued.job_ns + limit_ns, call);
+    carry(*p, is_send, region, array, dtype, peer, tag, issued.job_ns + limit_ns, call);
     return true;
   }
   MessagePointer last_message() const { return last_message_; }
@@ -377,8 +372,28 @@ class GroupHandle {
     return true;
   }
 
-  int carry(Parts& p, bool is_send, Region region, int dtype, int peer, std::int64_t tag,
-            std::int64_t deadline_ns, const MessageCall& call) {
+  // Behind the asynchronous ones, in order, and on their thread.
+  static void run_behind(Parts& p, const CompiledPlan& compiled, const CallWords& words,
+                         const RecordedOp& recorded, const Regions& in, const Regions& out,
+                         std::int64_t deadline_ns, const Describe& known) {
+    const OpPointer op = p.runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(),
+                                         deadline_ns, known.site, known.flags);
+    try {
+      p.runner.wait(*op, wait_until(p, no_deadline));
+    } catch (const Error& error) {
+      // Interrupted: the arrays must not be touched once the caller has them back.
+      if (error.fault() == Fault::interrupted && !op->done()) {
+        p.group.break_group(Fault::interrupted, static_cast<int>(p.group.rank()),
+                            "was interrupted");
+        while (!op->done()) ::usleep(200);
+      }
+      if (op->is_left_written) Group::note_left_written();
+      throw;
+    }
+  }
+
+  int carry(Parts& p, bool is_send, Region region, nb::handle array, int dtype, int peer,
+            std::int64_t tag, std::int64_t deadline_ns, const MessageCall& call) {
     MessagePointer message;
     try {
       const ReleaseGil release;
@@ -387,6 +402,7 @@ class GroupHandle {
       p.messages.wait(message, wait_until(p, deadline_ns), true);
     } catch (...) {
       last_message_ = message;
+      if (message && message->is_left_written) array.inc_ref();
       throw;
     }
     return message->source;

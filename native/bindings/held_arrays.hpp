@@ -8,16 +8,23 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "group.hpp"
 #include "op.hpp"
 
 namespace distdbg {
+
+// After an op that this thread waited for has failed: where a peer may still write to its arrays, their memory is given to
+// nobody else any more.
+inline void keep_if_written(nb::handle arrays) {
+  if (Group::take_left_written()) arrays.inc_ref();
+}
 
 class HeldArrays {
  public:
   void hold(OpPointer op, nb::object arrays) {
     if (held_.size() >= sweep_at_) sweep();
     const Op* const key = op.get();
-    held_.emplace(key, Held{std::move(op), std::move(arrays)});
+    held_.emplace(key, Held(std::move(op), std::move(arrays)));
   }
   // What goes may run Python, which may come back here: it goes last.
   void release(const Op& op) { const auto gone = held_.extract(&op); }
@@ -40,6 +47,12 @@ class HeldArrays {
 
  private:
   struct Held {
+    Held(OpPointer of, nb::object held) : op(std::move(of)), arrays(std::move(held)) {}
+    Held(Held&&) = default;
+    Held& operator=(Held&&) = default;
+    ~Held() {
+      if (op && op->is_left_written) arrays.release();
+    }
     OpPointer op;
     nb::object arrays;
   };

@@ -205,7 +205,7 @@ class KnownCaller {
                                   output.is_none()  ? none
                                   : input.is_none() ? outputs
                                                     : inputs,
-                                  output.is_none() ? none : outputs, calls->limit_ns))
+                                  output.is_none() ? none : outputs, output, calls->limit_ns))
       return no();
     ++calls->hits;
     return nb::none();
@@ -229,7 +229,7 @@ class KnownCaller {
     if (!known->is_possible) return no();
     const nb::object result = known->result;
     const bool is_send = result.is_none();
-    if (!calls->group().transfer_known(is_send, {memory.data, memory.nbytes}, known->dtype,
+    if (!calls->group().transfer_known(is_send, {memory.data, memory.nbytes}, array, known->dtype,
                                        known->peer, known->tag, calls->limit_ns, known->form))
       return no();
     ++calls->hits;

@@ -10,7 +10,7 @@
 // Failure. Whoever notices first (deadline, dead peer, abort, Ctrl-C, the end of the job) writes the cause into the
 // header and wakes everybody; all ranks raise the same cause, then and at every later call. Who gives up
 // at a gate takes its arrival back: peers may be reading its arrays still, and must not pass that gate
-// and take for good what they read after it has returned.
+// and take for good what they read after it has returned. What they write to it is in peer_memory.cpp.
 #pragma once
 
 #include <atomic>
@@ -207,12 +207,14 @@ class Group {
   enum class Writer { op, message };
   void write_peer(std::uint32_t peer, std::uint64_t address, const std::byte* from,
                   std::uint64_t nbytes, Writer writer);
-  // By a rank that gives up, when the group is broken and before it has its arrays back.
-  void await_writers();
-  // Whether a peer did not come to an end meanwhile: it may still write to what this rank had in its ops.
-  bool is_still_written() const { return is_still_written_; }
+  // By a rank that gives up what peers may write to, when the group is broken and before its arrays are its own again.
+  void await_writers(Writer writer);
+  // Whether a peer did not come to an end meanwhile, since this thread last asked: it may go on, so the memory of what
+  // was given up is to be given to nobody else.
+  static bool take_left_written();
+  static void note_left_written();
   bool shares_memory_with(std::uint32_t peer) const { return is_local_[peer]; }
-  // Whether it may read that rank's arrays.
+  // Whether it reaches that rank's arrays, to read and to write.
   bool can_read(std::uint32_t peer) const {
     return is_local_[peer] || (single_copy_ && is_here_[peer]);
   }
@@ -331,7 +333,7 @@ class Group {
   std::shared_ptr<const Control> kept_control_;
   const Control* control_ = &Control::none();
   std::atomic<std::uint32_t> waits_{0};  // noted so far, about
-  std::atomic<bool> is_still_written_{false};
+  std::atomic<bool> has_waited_in_vain_{false};
   std::uint64_t equal_outputs_ = 0;  // ops so far that promise them; the same number on all ranks
   SiteOrder site_order_;
   bool with_blocks_ = false;  // the plan at hand compares sizes between hosts

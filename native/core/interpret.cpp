@@ -311,7 +311,7 @@ void Group::run_in_turn(Running& op, const Describe& describe, const Wait& wait)
                   error.fault() == Fault::peer_lost ? error.peer() : static_cast<int>(rank_),
                   error.what());
     if (links_ && is_broken()) links_->tell_cause();
-    if (is_broken()) await_writers();
+    if (is_broken()) await_writers(Writer::op);
     if (is_broken()) heaps_.assign(size_, nullptr);  // nobody's memory is kept when it is gone
     throw;
   } catch (const std::exception& error) {
@@ -319,7 +319,7 @@ void Group::run_in_turn(Running& op, const Describe& describe, const Wait& wait)
     take_out_arrays(op);
     break_group(Fault::system, static_cast<int>(rank_), error.what());
     if (links_) links_->tell_cause();
-    await_writers();
+    await_writers(Writer::op);
     throw Error(Fault::system, error.what());
   }
 }

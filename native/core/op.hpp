@@ -27,7 +27,9 @@ struct Op {
   RecordedOp recorded;
   std::uint64_t number = 0;  // of the entry
   std::uint32_t site = 0;    // where it was called, for the recorder
-  bool is_plain = false;     // for the submitter: nothing is left to do when it has gone well
+  bool is_left_written =
+      false;  // it failed, and a peer may still write to its arrays; see peer_memory.cpp
+  bool is_plain = false;  // for the submitter: nothing is left to do when it has gone well
 
   // Of an op whose arrays are sampled (see buffer_guard.hpp): its number in its group, its outputs and what
   // they were when it ended, and whether what it reads in place changed before it started. Written

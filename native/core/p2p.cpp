@@ -311,9 +311,9 @@ void PointToPoint::forget(const MessagePointer& message) {
 }
 
 void PointToPoint::fail_all(std::exception_ptr error) {
-  if (group_.is_broken()) group_.await_writers();
   for (const MessagePointer& message : std::vector(unfinished_async_)) {
     forget(message);
+    take_back(*message);
     end(message, error);
   }
   if (net_) notices_.tell_cause(*net_);

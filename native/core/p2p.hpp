@@ -78,6 +78,7 @@ struct Pieces {
   std::uint64_t id = 0;            // of the send
   bool is_answered = false;        // of a send
   bool is_halved = false;          // each side copies a half
+  bool is_exposed = false;         // of a recv: the sender was told where it goes
   std::list<bool> are_sent = {};   // of each piece on its way
 };
 
@@ -242,8 +243,10 @@ class PointToPoint : private Receiver {
   void read(std::uint32_t peer, const Frame& offer, std::byte* into, std::uint64_t begin,
             std::uint64_t nbytes);
   bool can_halve(const Message& send, std::uint32_t to) const;
+  bool is_worth_halving(std::uint32_t peer, const Frame& offer) const;
   void take_half(const MessagePointer& recv, std::uint32_t peer, const Frame& offer);
   void write_half(const MessagePointer& send, std::uint32_t peer, const Frame& answer);
+  void take_back(Message& message);
   void on_written(std::uint32_t peer, const Frame& frame);
   void hold(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
             const std::byte* payload);

@@ -301,7 +301,7 @@ void PointToPoint::take_in(const MessagePointer& recv, std::uint32_t peer, const
   if (is_self || carries_data(offer)) {
     if (offer.nbytes > 0 && !is_in_place) std::memcpy(recv->region.data, payload, offer.nbytes);
     recv->ended_ns = recv->recorded.started_ns;
-  } else if (offer.status == Status::halves && can_read(*recv, peer, offer)) {
+  } else if (is_worth_halving(peer, offer) && can_read(*recv, peer, offer)) {
     return take_half(recv, peer, offer);
   } else if (can_read(*recv, peer, offer)) {
     try {

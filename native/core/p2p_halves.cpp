@@ -15,6 +15,8 @@ namespace {
 
 // What is shorter comes with one copy as soon: a second frame has a way as well.
 constexpr std::uint64_t least_halved_nbytes = 32 * 1024;
+// What is shorter is read before a sender that sleeps has woken up.
+constexpr std::uint64_t worth_waking_nbytes = 4 << 20;
 
 std::uint64_t first_half(std::uint64_t nbytes) {
   return (nbytes / 2 + line_nbytes - 1) / line_nbytes * line_nbytes;
@@ -27,6 +29,13 @@ bool PointToPoint::can_halve(const Message& send, std::uint32_t to) const {
          send.region.nbytes >= least_halved_nbytes;
 }
 
+bool PointToPoint::is_worth_halving(std::uint32_t peer, const Frame& offer) const {
+  if (offer.status != Status::halves) return false;
+  const RankState& theirs = group_.segment().rank(peer);
+  return offer.nbytes >= worth_waking_nbytes ||
+         theirs.bell_sleepers.load(std::memory_order_relaxed) == 0;
+}
+
 void PointToPoint::take_half(const MessagePointer& recv, std::uint32_t peer, const Frame& offer) {
   const std::uint64_t half = first_half(offer.nbytes);
   Frame answer{};
@@ -37,14 +46,14 @@ void PointToPoint::take_half(const MessagePointer& recv, std::uint32_t peer, con
   answer.nbytes = offer.nbytes - half;
   peers_[peer].receiving.emplace(offer.id, recv);
   recv->pieces.id = offer.id;
-  recv->pieces.is_halved = true;
+  recv->pieces.is_halved = recv->pieces.is_exposed = true;
   post(peer, answer, nullptr);
   try {
     read(peer, offer, recv->region.data, 0, half);
   } catch (...) {
     peers_[peer].receiving.erase(offer.id);
     const std::exception_ptr error = std::current_exception();
-    if (group_.is_broken()) group_.await_writers();
+    take_back(*recv);
     return complete(recv, error);
   }
   recv->pieces.moved = half;
@@ -72,6 +81,16 @@ void PointToPoint::write_half(const MessagePointer& send, std::uint32_t peer, co
   written.type = FrameType::written;
   written.id = answer.id;
   post(peer, written, nullptr);
+}
+
+// Before its array is its owner's again: the sender may be writing there, or be about to.
+void PointToPoint::take_back(Message& message) {
+  if (!message.pieces.is_exposed) return;
+  if (!group_.is_broken())
+    group_.break_group(Fault::broken, static_cast<int>(group_.rank()),
+                       "closed the group while messages were in flight");
+  group_.await_writers(Group::Writer::message);
+  message.is_left_written = Group::take_left_written();
 }
 
 void PointToPoint::on_written(std::uint32_t peer, const Frame& frame) {

@@ -136,7 +136,7 @@ void PointToPoint::give_up(const MessagePointer& message, const std::exception& 
   if (is_failure_of_ours(error))
     group_.break_group(Fault::system, static_cast<int>(group_.rank()), error.what());
   forget(message);
-  if (group_.is_broken()) group_.await_writers();
+  take_back(*message);
   end(message, std::current_exception());
   if (net_) notices_.tell_cause(*net_);
   group_.tell_hosts();

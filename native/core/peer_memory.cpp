@@ -7,13 +7,14 @@
 //   broken? then writes_to = none, stop   waits until nobody's writes_to is this rank
 //   copies a piece, writes_to = none      has its arrays back
 //
-// A writer that is stopped just before it copies is not waited for without end: see is_still_written().
+// A writer that is stopped just before it copies is not waited for without end: see take_left_written().
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "group.hpp"
 
@@ -24,6 +25,8 @@ namespace {
 // Takes well under a millisecond, which is how long a peer that gives up waits for it.
 constexpr std::uint64_t written_piece_nbytes = 256 * 1024;
 constexpr std::int64_t longest_piece_ns = 1000 * ns_per_ms;
+
+thread_local bool is_left_written = false;
 
 }  // namespace
 
@@ -91,21 +94,24 @@ void Group::throw_unreachable(std::uint32_t peer, const char* doing, int number)
   throw Error(Fault::system, what, number, static_cast<int>(peer));
 }
 
-void Group::await_writers() {
-  const std::int64_t until = now_ns() + longest_piece_ns;
+void Group::await_writers(Writer writer) {
+  // Waited for once: whoever is stopped now was so before.
+  const std::int64_t until = has_waited_in_vain_ ? 0 : now_ns() + longest_piece_ns;
   for (const std::uint32_t r : ranks_here()) {
     if (r == rank_) continue;
-    for (const auto& writes_to : segment_.rank(r).writes_to) {
-      while (writes_to.load() == rank_ + 1) {
-        if (!is_local_[r] && watched_[r].is_dead()) break;
-        if (now_ns() > until) {
-          is_still_written_ = true;
-          break;
-        }
-        ::usleep(50);
+    const auto& writes_to = segment_.rank(r).writes_to[static_cast<std::size_t>(writer)];
+    while (writes_to.load() == rank_ + 1) {
+      if (!is_local_[r] && watched_[r].is_dead()) break;
+      if (now_ns() > until) {
+        has_waited_in_vain_ = is_left_written = true;
+        break;
       }
+      ::usleep(50);
     }
   }
 }
+
+bool Group::take_left_written() { return std::exchange(is_left_written, false); }
+void Group::note_left_written() { is_left_written = true; }
 
 }  // namespace distdbg

@@ -158,6 +158,7 @@ bool Runner::run_front(std::unique_lock<std::mutex>& lock, const Pace& pace) {
     has_ended = carry_out(entry, pace, error);
   } catch (...) {
     error = block_error_ = std::current_exception();
+    entry.op->is_left_written = Group::take_left_written();
   }
   if (has_ended && entry.op->is_sampled) {
     entry.op->ended_sample = sample(entry.outputs);

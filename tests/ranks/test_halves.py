@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -98,6 +100,10 @@ def one_gives_up(op: str) -> dict[str, Any]:
         os.kill(int(pid[0]), signal.SIGCONT)
         time.sleep(0.5)  # nothing says that a rank writes no more
         found["is_as_it_was"] = bool((x == 7).all())
+        alive = weakref.ref(x)
+        del x, thread
+        gc.collect()
+        found["is_kept"] = alive() is not None
     with suppress(DistError):
         dist.destroy_process_group()
     return found
@@ -111,6 +117,51 @@ def test_a_rank_that_has_given_up_is_not_written_to(
     assert found["was_cut_off"]
     assert found["is_as_it_was"]
     assert found["took_s"] < 10
+    # Where it waited for the writer in vain, beyond the second after which it was interrupted.
+    assert found["is_kept"] == (found["took_s"] > 1.9)
+
+
+def one_leaves() -> dict[str, Any]:
+    """Another thread destroys the group while the sender has yet to hear where a half goes."""
+    os.environ["DISTDBG_TUNE"] = DIRECT
+    dist.init_process_group()
+    is_sender = dist.get_rank() == 1  # rank 0 serves the store
+    pid = np.array([os.getpid()])
+    dist.broadcast(pid, src=1)
+    x = np.full(COUNT, float(is_sender), np.float32)
+    if is_sender:
+        try:
+            dist.send(x, 0)
+        except DistError:
+            return {}
+        return {"sent": True}
+    time.sleep(0.5)  # nothing announces that a rank has offered its message, and sleeps
+    os.kill(int(pid[0]), signal.SIGSTOP)
+    errors: list[BaseException] = []
+
+    def receive() -> None:
+        try:
+            dist.recv(x, 1)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    while x[0] != 1:  # this rank's own half
+        time.sleep(0.01)  # nothing announces what the kernel copies
+    time.sleep(0.2)
+    dist.destroy_process_group()
+    thread.join()
+    x.fill(7)
+    os.kill(int(pid[0]), signal.SIGCONT)
+    time.sleep(0.5)
+    return {"error": type(errors[0]).__name__, "is_as_it_was": bool((x == 7).all())}
+
+
+def test_an_array_of_a_rank_that_left_is_not_written_to(ranks: Callable[..., list[Any]]) -> None:
+    receiver, sender = ranks(one_leaves, 2)
+    assert sender == {}
+    assert receiver == {"error": "UsageError", "is_as_it_was": True}
 
 
 def one_gathers(counts: list[int]) -> list[bool]:

@@ -60,12 +60,9 @@ _SEND = Kind.SEND
 
 #: The fault of an op that did nothing but find other breakpoints armed.
 _BREAK = "break"
-#: Arrays that a peer may still write to though the op has failed: it was stopped in the middle of a copy.
-#: Kept, so that their memory is given to nobody else.
-_WRITTEN: list[object] = []
 _BREAKING = ("timeout", "peer_lost", "network", "broken", "system", "interrupted", "aborted")
 
-#: Through the slots in at most one round for so many bytes of a slot; what takes more is read
+#: Through the slots in at most one round for so many bytes of a slot; what takes more goes
 #: directly. Each round costs a gate, so the small slots of large groups pay for fewer rounds.
 _ROUND_NBYTES = 4096
 
@@ -183,7 +180,7 @@ class CpuEngine:
 
     @property
     def single_copy(self) -> bool:
-        """Whether ranks read each other's memory directly."""
+        """Whether ranks reach each other's memory directly."""
         return self.group.single_copy
 
     # ------------------------------------------------------------------------ Engine
@@ -448,8 +445,6 @@ class CpuEngine:
         goes_on: bool = False,
         started_at: str | None = None,
     ) -> NoReturn:
-        if self.group.is_still_written:
-            _WRITTEN.append((call.inputs, call.outputs))
         public = to_public(
             error,
             call,

@@ -30,15 +30,16 @@ class WaitSteps:
 
 
 def cores_of_ranks(pids: Iterable[int]) -> int:
-    """The cores that this rank and those of these processes use together.
+    """The cores that this rank and those of these processes use together; fewer where some of them share.
 
     mpirun and srun bind each rank to a core of its own, so that a rank's own say nothing of the others'.
     """
-    cores = os.sched_getaffinity(0)
-    for pid in pids:
+    bound_to = [os.sched_getaffinity(0)]
+    for pid in set(pids) - {os.getpid()}:
         with suppress(OSError):  # of a process that is gone
-            cores |= os.sched_getaffinity(pid)
-    return len(cores)
+            bound_to.append(os.sched_getaffinity(pid))
+    crowded = [each for each in bound_to if sum(other <= each for other in bound_to) > len(each)]
+    return min(map(len, crowded), default=len(set().union(*bound_to)))
 
 
 def choose_patience(ranks: int, cores: int, profile: Profile) -> WaitSteps:

@@ -65,7 +65,7 @@ class Topology:
     slot_nbytes: int
     #: all_reduce: every rank folds all slots itself while together they hold at most this.
     fold_flat_nbytes: int = 64 << 10
-    #: Data goes through the slots while one rank brings at most this; above, it is read directly.
+    #: Data goes through the slots while one rank brings at most this; above, it goes directly.
     slots_nbytes: int = SLOTS_NBYTES
     #: The group ranks of each host, both in ascending order; empty: all are on one host.
     hosts: tuple[tuple[int, ...], ...] = ()

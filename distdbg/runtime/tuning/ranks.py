@@ -35,7 +35,6 @@ from distdbg.runtime.backends.planner import Planner
 from distdbg.runtime.backends.shared_memory import channel_nbytes_for
 from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.plan import Topology
-from distdbg.runtime.tuning.machine_cpus import machine_cpus
 from distdbg.runtime.tuning.trials import DEFAULT, REPETITIONS, VARIANTS, Trial
 
 _SLOT_NBYTES = 512 << 10
@@ -60,7 +59,6 @@ def time_trials(ranks: int, trials: Sequence[Trial], budget_s: float) -> Times:
     The caller must have no other threads.
     """
     until = time.monotonic() + budget_s
-    cores = sorted(machine_cpus())
     sys.stdout.flush()
     sys.stderr.flush()
     orders = [os.pipe() for _ in range(ranks)]
@@ -69,7 +67,7 @@ def time_trials(ranks: int, trials: Sequence[Trial], budget_s: float) -> Times:
     for rank in range(ranks):
         pid = os.fork()
         if pid == 0:
-            _be_rank(rank, ranks, trials, until, orders, found, cores)
+            _be_rank(rank, ranks, trials, until, orders, found)
         pids.append(pid)
     for reader, writer in orders:
         os.close(reader)
@@ -130,7 +128,6 @@ def _be_rank(
     until: float,
     orders: Sequence[tuple[int, int]],
     found: Sequence[tuple[int, int]],
-    cores: Sequence[int],
 ) -> NoReturn:
     code = 1
     try:
@@ -140,10 +137,9 @@ def _be_rank(
             os.close(reader)
             if writer != found[rank][1]:
                 os.close(writer)
-        # Each on one of its own, and not on one beside another's.
-        own = {cores[rank * len(cores) // ranks]} if ranks <= len(cores) else set(cores)
-        with suppress(OSError):
-            os.sched_setaffinity(0, own)
+        cores = sorted(os.sched_getaffinity(0))
+        if ranks <= len(cores):  # on one of its own, and not on one beside another's
+            os.sched_setaffinity(0, {cores[rank * len(cores) // ranks]})
         names = dict.fromkeys(name for trial in trials for name in trial.variants)
         variants = _make_groups(rank, ranks, len(cores), list({DEFAULT: None} | names), orders)
         times = _Rank(rank, ranks, variants).time_all(trials, until)

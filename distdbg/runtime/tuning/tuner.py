@@ -73,8 +73,9 @@ def tune(
 
 
 def main() -> int:
-    """Measure unless somebody does, or has."""
-    if is_off() or read_kept(Machine.here()) is not None:
+    """Measure unless somebody does, or has; a process that is bound to one core of several cannot."""
+    is_bound = len(os.sched_getaffinity(0)) == 1 < len(machine_cpus())
+    if is_off() or is_bound or read_kept(Machine.here()) is not None:
         return 0
     with _turn() as is_ours:
         if is_ours and read_kept(Machine.here()) is None:
@@ -139,7 +140,7 @@ def _others_since(before: _CpuUsage) -> float:
 
 def is_disturbing(others: float, ranks: int, cores: int | None = None) -> bool:
     """Whether so many cores of others took something from so many ranks."""
-    cores = cores or len(machine_cpus())
+    cores = cores or len(os.sched_getaffinity(0))  # those of a container, not of its host
     return others > max(_CALM_CORES, cores - ranks)
 
 

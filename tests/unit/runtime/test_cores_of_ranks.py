@@ -49,7 +49,21 @@ def test_ranks_that_are_bound_to_a_core_each_share_none(bound_to_second: int) ->
     assert cores_of_ranks([bound_to_second]) == 2
 
 
-def test_ranks_that_are_bound_to_one_core_share_it(bound_to_first: None) -> None:
+@needs_two
+def test_ranks_that_are_bound_to_one_core_share_it_also_beside_wider_ones(
+    bound_to_second: int,
+) -> None:
+    os.sched_setaffinity(0, CPUS[-1:])
+    assert cores_of_ranks([bound_to_second]) == 1
+    with subprocess.Popen(["sleep", "60"]) as wider:
+        os.sched_setaffinity(wider.pid, CPUS)
+        assert cores_of_ranks([bound_to_second, wider.pid]) == 1
+        os.sched_setaffinity(0, CPUS[:1])
+        assert cores_of_ranks([bound_to_second]) == 2
+        wider.kill()
+
+
+def test_a_rank_counts_itself_once(bound_to_first: None) -> None:
     assert cores_of_ranks([os.getpid(), os.getpid()]) == 1
 
 
