@@ -43,8 +43,8 @@ def main(argv: Sequence[str]) -> int:
         epilog="slots: through shared memory, 512 KiB a round; half: in shorter rounds; direct: "
         "read from the other process, and written to it. Times are of an op, in parentheses that of slots; "
         "before each second op each rank writes what it sends, which does not count itself; the size is what "
-        "one rank brings. Results are the same to the last bit, whatever is chosen. The end of a job measures "
-        "too where nobody has; DISTDBG_TUNE=off turns both off.",
+        "one rank brings. Results are the same to the last bit, whatever is chosen. The end of a job "
+        "measures too where nobody has; DISTDBG_TUNE=off turns both off.",
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--show", action="store_true", help="what is kept; measure nothing")

@@ -41,6 +41,24 @@ OpPointer GroupHandle::submit_known(const CompiledPlan& known, std::vector<Regio
   return op;
 }
 
+void GroupHandle::run_behind(Parts& p, const CompiledPlan& compiled, const CallWords& words,
+                             const RecordedOp& recorded, const Regions& in, const Regions& out,
+                             std::int64_t deadline_ns, const Describe& known) {
+  const OpPointer op = p.runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(),
+                                       deadline_ns, known.site, known.flags);
+  try {
+    p.runner.wait(*op, wait_until(p, no_deadline));
+  } catch (const Error& error) {
+    // Interrupted: the arrays must not be touched once the caller has them back.
+    if (error.fault() == Fault::interrupted && !op->done()) {
+      p.group.break_group(Fault::interrupted, static_cast<int>(p.group.rank()), "was interrupted");
+      while (!op->done()) ::usleep(200);
+    }
+    if (op->is_left_written) Group::note_left_written();
+    throw;
+  }
+}
+
 std::vector<std::tuple<bool, std::uint64_t, std::uint64_t, bool>> GroupHandle::facts() const {
   const std::shared_ptr<Parts> p = parts();
   std::vector<std::tuple<bool, std::uint64_t, std::uint64_t, bool>> all;

@@ -375,23 +375,7 @@ class GroupHandle {
   // Behind the asynchronous ones, in order, and on their thread.
   static void run_behind(Parts& p, const CompiledPlan& compiled, const CallWords& words,
                          const RecordedOp& recorded, const Regions& in, const Regions& out,
-                         std::int64_t deadline_ns, const Describe& known) {
-    const OpPointer op = p.runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(),
-                                         deadline_ns, known.site, known.flags);
-    try {
-      p.runner.wait(*op, wait_until(p, no_deadline));
-    } catch (const Error& error) {
-      // Interrupted: the arrays must not be touched once the caller has them back.
-      if (error.fault() == Fault::interrupted && !op->done()) {
-        p.group.break_group(Fault::interrupted, static_cast<int>(p.group.rank()),
-                            "was interrupted");
-        while (!op->done()) ::usleep(200);
-      }
-      if (op->is_left_written) Group::note_left_written();
-      throw;
-    }
-  }
-
+                         std::int64_t deadline_ns, const Describe& known);
   int carry(Parts& p, bool is_send, Region region, nb::handle array, int dtype, int peer,
             std::int64_t tag, std::int64_t deadline_ns, const MessageCall& call) {
     MessagePointer message;
