@@ -100,13 +100,14 @@ dist.destroy_process_group()
             count = value_of(
                 texts[0], "distdbg_op_duration_seconds_count", kind="all_reduce", group="world"
             )
-            return texts if count == 80 else None
+            # A host that is slow to answer is missing for that moment; its older numbers stay in the sums.
+            missing = value_of(texts[0], "distdbg_agent_hosts_missing")
+            return texts if (count, missing) == (80, 0) else None
 
         first, second = await_that(read_all, "the sums are not those of both hosts", 30.0)
         assert value_of(first, "distdbg_ops_total", kind="all_reduce") == 40
         assert value_of(second, "distdbg_ops_total", kind="all_reduce") == 40
         assert value_of(first, "distdbg_world_size") == 4
-        assert value_of(first, "distdbg_agent_hosts_missing") == 0
         # What is said of the whole job is said once.
         assert value_of(second, "distdbg_world_size") is None
         assert value_of(second, "distdbg_op_duration_seconds_count") is None
