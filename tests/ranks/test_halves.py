@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import faulthandler
 import gc
 import os
+import platform
 import signal
+import struct
 import threading
 import time
 import weakref
@@ -162,6 +166,36 @@ def test_an_array_of_a_rank_that_left_is_not_written_to(ranks: Callable[..., lis
     receiver, sender = ranks(one_leaves, 2)
     assert sender == {}
     assert receiver == {"error": "UsageError", "is_as_it_was": True}
+
+
+def forbid_writing_to_processes() -> None:
+    """As the sandbox of a container may; for this thread and those that it starts."""
+    number = {"x86_64": 311, "aarch64": 271}[platform.machine()]  # of process_vm_writev
+    allow, refuse = 0x7FFF0000, 0x00050000 | errno.EPERM
+    lines = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, refuse), (0x06, 0, 0, allow)]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in lines))
+    program = struct.pack("HxxxxxxP", len(lines), ctypes.addressof(code))
+    libc = ctypes.CDLL(None, use_errno=True)
+    for option in ((38, 1, 0, 0, 0), (22, 2, program, 0, 0)):  # no new privileges; a filter
+        if libc.prctl(*option) != 0:
+            raise OSError(ctypes.get_errno(), f"prctl {option[0]}")
+
+
+def both_are_forbidden(op: str) -> bool:
+    forbid_writing_to_processes()
+    os.environ["DISTDBG_TUNE"] = DIRECT
+    dist.init_process_group()
+    x = np.full(COUNT, 1.0 - dist.get_rank(), np.float32)
+    move(op, x)
+    dist.destroy_process_group()
+    return bool((x == 1).all())
+
+
+@pytest.mark.parametrize("op", ["broadcast", "send"])
+def test_where_no_process_may_be_written_to_slots_are_used(
+    ranks: Callable[..., list[Any]], op: str
+) -> None:
+    assert ranks(both_are_forbidden, 2, op=op) == [True, True]
 
 
 def one_gathers(counts: list[int]) -> list[bool]:
