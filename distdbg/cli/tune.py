@@ -13,10 +13,11 @@ from dataclasses import asdict
 from distdbg import config
 from distdbg.cli.table import print_table
 from distdbg.command import ended_by_interrupts
-from distdbg.errors import ConfigError
+from distdbg.errors import ConfigError, UsageError
 from distdbg.ops.call import Kind
 from distdbg.record.text import format_nbytes
 from distdbg.runtime.tuning.current import current_profile
+from distdbg.runtime.tuning.machine_cpus import is_bound_to_one, machine_cpus
 from distdbg.runtime.tuning.profile import CLASSES, KINDS, NEVER, Profile, TransportKind
 from distdbg.runtime.tuning.profile_file import KeptProfile, Machine, read_kept
 from distdbg.runtime.tuning.trials import SIZES, Trial
@@ -63,6 +64,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _measure() -> KeptProfile:
+    if is_bound_to_one():
+        raise UsageError(
+            f"this process is bound to one core of {len(machine_cpus())}: ranks would share it; "
+            "start `distdbg tune` without taskset, mpirun or srun",
+        )
     with ended_by_interrupts():  # loads native code, which --show does not need
         from distdbg.runtime.tuning.tuner import tune
 

@@ -174,3 +174,19 @@ def test_a_job_has_its_host_measured_when_it_is_over(state: Path, tmp_path: Path
 def _is_free() -> bool:
     with tuner._turn() as is_ours:
         return is_ours
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this machine has one core")
+def test_one_core_of_several_is_not_measured_for_all(state: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    done = subprocess.run(
+        [sys.executable, "-m", "distdbg", "tune"],
+        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "this process is bound to one core of" in done.stderr
+    assert not list(state.glob("tuned-*"))

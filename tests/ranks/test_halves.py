@@ -153,12 +153,12 @@ def one_leaves() -> dict[str, Any]:
     thread.start()
     while x[0] != 1:  # this rank's own half
         time.sleep(0.01)  # nothing announces what the kernel copies
-    time.sleep(0.2)
+    time.sleep(0.2)  # so that it waits for the other half, which nothing announces either
     dist.destroy_process_group()
     thread.join()
     x.fill(7)
     os.kill(int(pid[0]), signal.SIGCONT)
-    time.sleep(0.5)
+    time.sleep(0.5)  # nothing says that a rank writes no more
     return {"error": type(errors[0]).__name__, "is_as_it_was": bool((x == 7).all())}
 
 
@@ -196,6 +196,36 @@ def test_where_no_process_may_be_written_to_slots_are_used(
     ranks: Callable[..., list[Any]], op: str
 ) -> None:
     assert ranks(both_are_forbidden, 2, op=op) == [True, True]
+
+
+def both_send_and_receive(counts: list[int]) -> list[bool]:
+    os.environ["DISTDBG_TUNE"] = DIRECT
+    dist.init_process_group()
+    rank, peer = dist.get_rank(), 1 - dist.get_rank()
+    right = []
+    for count in counts:
+        mine, theirs = (np.arange(count, dtype=np.float32) + r for r in (rank, peer))
+        x = np.empty(count, np.float32)
+        work = dist.irecv(x, peer)
+        dist.send(mine, peer)
+        work.wait()
+        right.append(bool((x == theirs).all()))
+        x.fill(-1)
+        if rank == 0:
+            dist.send(mine, peer)
+            dist.recv(x)  # from any rank
+        else:
+            dist.recv(x)
+            dist.send(mine, peer)
+        right.append(bool((x == theirs).all()))
+    dist.destroy_process_group()
+    return right
+
+
+def test_halves_meet_also_in_an_irecv_and_in_a_recv_from_any_rank(
+    ranks: Callable[..., list[Any]],
+) -> None:
+    assert ranks(both_send_and_receive, 2, counts=[8_191, 10_001, 3_000_003]) == [[True] * 6] * 2
 
 
 def one_gathers(counts: list[int]) -> list[bool]:

@@ -24,3 +24,8 @@ def machine_cpus() -> frozenset[int]:
     thread.start()
     thread.join()
     return frozenset(found[-1])
+
+
+def is_bound_to_one() -> bool:
+    """Whether this process has one core of several: what two ranks take is not to be measured there."""
+    return len(os.sched_getaffinity(0)) == 1 < len(machine_cpus())

@@ -22,7 +22,7 @@ from distdbg.runtime.rendezvous.state_folder import make_private_folder, state_f
 from distdbg.runtime.tuning.background import LOCK
 from distdbg.runtime.tuning.choose import choose_profile
 from distdbg.runtime.tuning.current import is_off
-from distdbg.runtime.tuning.machine_cpus import machine_cpus
+from distdbg.runtime.tuning.machine_cpus import is_bound_to_one
 from distdbg.runtime.tuning.profile_file import KeptProfile, Machine, read_kept, write_kept
 from distdbg.runtime.tuning.ranks import Times, time_trials
 from distdbg.runtime.tuning.trials import trials_for
@@ -74,8 +74,7 @@ def tune(
 
 def main() -> int:
     """Measure unless somebody does, or has; a process that is bound to one core of several cannot."""
-    is_bound = len(os.sched_getaffinity(0)) == 1 < len(machine_cpus())
-    if is_off() or is_bound or read_kept(Machine.here()) is not None:
+    if is_off() or is_bound_to_one() or read_kept(Machine.here()) is not None:
         return 0
     with _turn() as is_ours:
         if is_ours and read_kept(Machine.here()) is None:
