@@ -17,6 +17,7 @@ LIMIT_S = 240
 #: Of the ranks' module, by its name: a test's file is on the path of its ranks.
 CALL = f"""
 import faulthandler, importlib, json, sys
+faulthandler.enable()
 faulthandler.dump_traceback_later({LIMIT_S}, exit=True)
 module, name, arguments, result = sys.argv[1:]
 value = getattr(importlib.import_module(module), name)(**json.loads(arguments))
@@ -63,5 +64,5 @@ def run_warm_ranks(
         codes = {rank: process.wait(LIMIT_S + 10) for rank, process in enumerate(ranks)}
     wanted = {rank: (expect_exit or {}).get(rank, 0) for rank in codes}
     said = [f"rank {rank}:\n{output.read_text()}" for rank, output in enumerate(outputs)]
-    assert codes == wanted, "\n".join(said)
+    assert codes == wanted, "\n".join([f"exit codes {codes}, not {wanted}", *said])
     return [json.loads(path.read_text()) if path.exists() else None for path in results]

@@ -123,16 +123,19 @@ class Tap:
 
     def _look(self) -> None:
         while not self._stopped.wait(_LOOK_S):
-            blocked = self._inside.blocked_thread()
+            self._look_once()  # a frame of its own: this one would keep the last group
+
+    def _look_once(self) -> None:
+        blocked = self._inside.blocked_thread()
+        try:
+            self._groups.look_after_lanes(_LOOK_NS)
+        except Exception as error:  # noqa: BLE001 - the next look may go well
+            _log.warning("looking after ops of torch failed: %r", error)
+        for tapped in self._groups.all():
             try:
-                self._groups.look_after_lanes(_LOOK_NS)
+                tapped.look_after(blocked)
             except Exception as error:  # noqa: BLE001 - the next look may go well
                 _log.warning("looking after ops of torch failed: %r", error)
-            for tapped in self._groups.all():
-                try:
-                    tapped.look_after(blocked)
-                except Exception as error:  # noqa: BLE001 - the next look may go well
-                    _log.warning("looking after ops of torch failed: %r", error)
 
     # ------------------------------------------------------------------------------- kernels
 

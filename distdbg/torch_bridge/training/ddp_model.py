@@ -54,7 +54,7 @@ class Model:
     def __init__(
         self, ddp: Any, parameters: Sequence[Any], buckets: Sequence[Sequence[int]]
     ) -> None:
-        self.ddp = weakref.ref(ddp)
+        self.ddp = weakref.ref(ddp, self._forget)
         self.group_name: str = ddp.process_group.group_name
         names = {id(parameter): name for name, parameter in ddp.module.named_parameters()}
         self._parameters = list(parameters)
@@ -93,6 +93,12 @@ class Model:
         for one, after in pairwise(self._buckets):
             one.next = after
         self.expects = self._buckets[0] if self._buckets else None
+
+    def _forget(self, _: object) -> None:
+        """The DDP is gone: who still knows this model must not keep its parameters and its group."""
+        self._parameters, self._names = [], []
+        self._versions, self._no_versions = [], []
+        self._buckets, self.expects = (), None
 
     def begin(self, ddp: Any) -> None:
         """A forward pass of its DDP has ended whose backward pass reduces."""
