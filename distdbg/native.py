@@ -18,6 +18,7 @@ except ImportError as error:
         "reading records and `distdbg analyze` work without it",
     ) from error
 
+BegunOp = _native.BegunOp
 NativeError = _native.Error
 View = _native.View
 Watched = _native.Watched

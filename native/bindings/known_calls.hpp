@@ -6,7 +6,7 @@
 //                     looked like.
 //   a known call      the same look again: the same function, kinds of arrays, sizes, reduce op and rank
 //                     lead to the same plan. It runs, recorded and compared like any other; an asynchronous
-//                     one is begun, and Python makes its Work.
+//                     one is begun (begun_op.hpp).
 //
 // What a call looks like is all that the Python way decides by, so whatever is not in a Likeness has to make a
 // call unknown: the state of the group (`ProcessGroup.known_calls` is None from any change of the group on,
@@ -132,7 +132,9 @@ class KnownCalls {
     known_.clear();
   }
   std::size_t count() const { return known_.size(); }
+  void unfold_begun();
 
+  const nb::object& group_object() const { return group_; }
   GroupHandle& group() const { return *nb::inst_ptr<GroupHandle>(group_); }
 
   std::int64_t limit_ns = 0;  // of ops that bring none of their own

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "begun_op.hpp"
 #include "fast_method.hpp"
 #include "known_calls.hpp"
 
@@ -152,15 +153,17 @@ std::uint64_t relation(const Memory& output, const Memory& input) {
 // The functions of the public API call this first, with their own arguments.
 class KnownCaller {
  public:
-  // `run`: of a group that nobody watches. `started`: makes the Work of an op that was begun.
+  // `run`: of a group that nobody watches. `work_type`: what an op that was begun is to the caller. `unfold`: see
+  // begun_op.hpp.
   KnownCaller(nb::object current_world, nb::object group_type, nb::object run, nb::object op_type,
-              nb::object profiler_facts, nb::object started)
+              nb::object profiler_facts, nb::object work_type, nb::object unfold)
       : current_world_(std::move(current_world)),
         group_type_(std::move(group_type)),
         op_type_(std::move(op_type)),
         run_(std::move(run)),
         profiler_facts_(std::move(profiler_facts)),
-        started_(std::move(started)) {}
+        work_type_(std::move(work_type)),
+        unfold_(std::move(unfold)) {}
 
   // None: it was carried out. A Work: it was begun. bytes: nobody knows it yet; `learn` may, when it has
   // gone well. False: it has to go the Python way.
@@ -267,38 +270,56 @@ class KnownCaller {
     return nb::bytes(bytes.data(), bytes.size());
   }
 
-  // A known collective is begun: its Work, which `started` makes.
+  // A known collective is begun: its Work.
   nb::object start(KnownCalls& calls, const KnownCalls::Known& known, nb::handle group,
                    nb::handle output, const Memory& out, nb::handle input, const Memory& in) {
     // Copies: what is kept may go while Python runs.
     const CompiledPlan compiled = known.compiled;
-    const nb::object like = known.like;
-    const KnownCalls::Access to = known.out;
-    const KnownCalls::Access from = known.in;
+    const nb::object made = nb::inst_alloc(nb::type<BegunOp>());
+    BegunOp& begun = *new (nb::inst_ptr<BegunOp>(made)) BegunOp();
+    nb::inst_mark_ready(made);
+    begun.like = known.like;
     std::vector<Region> inputs;
     std::vector<Region> outputs;
-    nb::tuple views = nb::make_tuple();
+    begun.views = nb::make_tuple();
     if (!output.is_none()) {
-      const nb::object out_view = view_of(output, out, to);
+      const nb::object out_view = view_of(output, out, known.out);
       outputs.push_back(region_of(out_view));
       if (input.is_none()) {
         inputs = outputs;
-        views = nb::make_tuple(out_view);
+        begun.views = nb::make_tuple(out_view);
       } else {
-        const nb::object in_view = view_of(input, in, from);
+        const nb::object in_view = view_of(input, in, known.in);
         inputs.push_back(region_of(in_view));
-        views = nb::make_tuple(in_view, out_view);
+        begun.views = nb::make_tuple(in_view, out_view);
       }
     }
-    const OpPointer op = calls.group().submit_known(compiled, std::move(inputs), std::move(outputs),
-                                                    views, calls.limit_ns);
-    if (op == nullptr) return no();
+    begun.op = calls.group().submit_known(compiled, std::move(inputs), std::move(outputs),
+                                          begun.views, calls.limit_ns);
+    if (begun.op == nullptr) return no();
     ++calls.hits;
-    const nb::object handle = nb::cast(op);
-    const nb::object site = nb::int_(op->site);
-    PyObject* arguments[] = {group.ptr(), handle.ptr(), site.ptr(), views.ptr(),
-                             like.ptr(),  output.ptr(), input.ptr()};
-    return owned(PyObject_Vectorcall(started_.ptr(), arguments, 7, nullptr));
+    static PyObject* const engine_name = intern("known_engine");
+    static PyObject* const begun_name = intern("begun");
+    begun.self = made;
+    begun.group = nb::borrow(group);
+    begun.engine = get(group, engine_name);
+    begun.group_object = calls.group_object();
+    begun.output = nb::borrow(output);
+    begun.input = nb::borrow(input);
+    begun.unwaited = calls.unwaited;
+    begun.unfold = unfold_;
+    auto* const type = reinterpret_cast<PyTypeObject*>(work_type_.ptr());
+    static PyObject* const nothing = PyTuple_New(0);
+    nb::object work = owned(type->tp_new(type, nothing, nullptr));
+    // What it only reads is compared with what it was, others in flight are compared with it, and the line that
+    // began it is looked for where the record has not got it: all of that by Python, and now.
+    if (!input.is_none() || begun.op->site == 0 || PyList_Size(begun.unwaited.ptr()) != 0)
+      begun.call_unfold();
+    else if (PyList_Append(begun.unwaited.ptr(), made.ptr()) != 0)
+      nb::raise_python_error();
+    set(work, begun_name,
+        made);  // one that it fails to unfold is no Work that somebody has dropped
+    return work;
   }
 
   static Region region_of(nb::handle view) {
@@ -356,7 +377,8 @@ class KnownCaller {
   nb::object op_type_;
   nb::object run_;
   nb::object profiler_facts_;  // of runtime/recorder/torch_profiler.py
-  nb::object started_;
+  nb::object work_type_;
+  nb::object unfold_;
   ArrayReader reader_;
   std::exception_ptr failure_;
 };
@@ -366,7 +388,18 @@ KnownCalls::Access access(nb::handle given) {
   return {view.dtype_code(), !view.readonly()};
 }
 
+template <nb::object BegunOp::* member>
+nb::any member_of(const BegunOp& op) {
+  return nb::borrow<nb::any>(op.*member);
+}
+
 }  // namespace
+
+void KnownCalls::unfold_begun() {
+  if (!unwaited.is_valid() || PyList_Size(unwaited.ptr()) == 0) return;
+  const nb::object first = nb::borrow(PyList_GetItem(unwaited.ptr(), 0));
+  if (nb::isinstance<BegunOp>(first)) nb::inst_ptr<BegunOp>(first)->call_unfold();
+}
 
 void bind_known_calls(nb::module_& module) {
   nb::class_<KnownCalls>(module, "KnownCalls", "What calls of a group looked like, and became.")
@@ -378,6 +411,7 @@ void bind_known_calls(nb::module_& module) {
       .def_prop_ro("count", &KnownCalls::count)
       .def_ro("hits", &KnownCalls::hits)
       .def("watch", [](KnownCalls& self, const nb::list& unwaited) { self.unwaited = unwaited; })
+      .def("unfold_begun", &KnownCalls::unfold_begun, "Unfold the op that stands in that list.")
       .def("forget", &KnownCalls::forget)
       .def("learn_collective",
            [](KnownCalls& self, const nb::bytes& look, const nb::tuple& kept, nb::object like,
@@ -413,8 +447,25 @@ void bind_known_calls(nb::module_& module) {
         for (const nb::handle each : kept) known.kept.push_back(nb::borrow(each));
         self.keep(look, std::move(known));
       });
+  nb::class_<BegunOp>(module, "BegunOp",
+                      "A known op that was begun, before Python makes more of it.")
+      .def("wait", &BegunOp::wait)
+      .def("unfold", &BegunOp::call_unfold)
+      .def_prop_ro("group", &member_of<&BegunOp::group>)
+      .def_prop_ro("engine", &member_of<&BegunOp::engine>)
+      .def_prop_ro("handle", [](const BegunOp& op) { return op.op; })
+      .def_prop_ro("views", [](const BegunOp& op) { return op.views; })
+      .def_prop_ro("like", &member_of<&BegunOp::like>)
+      .def_prop_ro("output", &member_of<&BegunOp::output>)
+      .def_prop_ro("input", &member_of<&BegunOp::input>)
+      .def_prop_ro("unwaited", &member_of<&BegunOp::unwaited>)
+      .def_ro("is_over", &BegunOp::is_over)
+      .def_prop_rw(
+          "made", &member_of<&BegunOp::made>, [](BegunOp& op, nb::any made) { op.made = made; },
+          "What it was unfolded to; None: nothing yet.");
   nb::class_<KnownCaller>(module, "KnownCaller", "Carries out calls that are known.")
-      .def(nb::init<nb::object, nb::object, nb::object, nb::object, nb::object, nb::object>())
+      .def(nb::init<nb::object, nb::object, nb::object, nb::object, nb::object, nb::object,
+                    nb::object>())
       .def_prop_ro(
           "collective",
           [](nb::handle self) { return FastMethod<&KnownCaller::collective>::bind(self); },

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
 import warnings
 import weakref
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.check.latent import LatentWarning
+from distdbg.errors import MismatchError
 from distdbg.ops.call import LikeCall
 from distdbg.runtime.api import known_calls
 from distdbg.runtime.backends import cpu
@@ -80,6 +83,7 @@ def test_an_error_right_after_the_start_leaves_the_arrays_to_the_op(
     def program(rank: int) -> None:
         x: Any = np.ones(4, "f4")
         warm_up_async(np.ones(4, "f4"))
+        other = dist.all_reduce(np.ones(4, "f4"), async_op=True)  # the next one is not alone
         both.wait(60)
         alive = weakref.ref(x)
         if rank == 0:
@@ -93,8 +97,11 @@ def test_an_error_right_after_the_start_leaves_the_arrays_to_the_op(
         both.wait(60)
         if rank == 1:
             finish(dist.all_reduce(x, async_op=True))
+        finish(other)
         dist.barrier()
-        warm_up_async(np.ones(4, "f4"))  # arrays of ops that are over go
+        # Arrays of ops that are over go when there are more of them.
+        for work in [dist.all_reduce(np.ones(4, "f4"), async_op=True) for _ in range(4)]:
+            finish(work)
         assert rank == 1 or alive() is None
 
     run(program)
@@ -230,6 +237,151 @@ def test_threads_wait_for_one_known_op_at_once() -> None:
     run(program)
 
 
+def test_a_known_op_that_is_waited_for_at_once_costs_three_frames() -> None:
+    """Of Python: the function, the wait, and the end of the Work."""
+
+    def program(rank: int) -> list[str]:
+        x = np.ones(4, "f4")
+        warm_up_async(x)
+        names: list[str] = []
+
+        def note(frame: Any, event: str, argument: object) -> None:
+            if event == "call":
+                names.append(frame.f_code.co_qualname)
+
+        sys.setprofile(note)
+        try:
+            dist.all_reduce(x, async_op=True).wait()  # type: ignore[union-attr]
+        finally:
+            sys.setprofile(None)
+        return names
+
+    assert run(program) == [["all_reduce", "Work.wait", "Work.__del__"]] * SIZE
+
+
+def ask_for_all(work: dist.Work, x: Any) -> list[object]:
+    """What a Work says of an op that has ended well."""
+    future = work.get_future()
+    return [
+        work.is_completed(),
+        work.is_success(),
+        work.exception(),
+        work.result()[0] is x,
+        future.wait()[0] is x,
+        work.wait(timedelta(seconds=60)),
+        work.wait(),
+        repr(work),
+    ]
+
+
+@pytest.mark.parametrize("is_waited_for", [True, False])
+def test_a_known_op_says_all_that_any_other_says(is_waited_for: bool) -> None:
+    def program(rank: int) -> None:
+        x = np.ones(4, "f4")
+        answers = []
+        for _ in range(4):
+            work = dist.all_reduce(x, async_op=True)
+            assert work is not None
+            if is_waited_for:
+                assert work.wait()
+            else:
+                until = time.monotonic() + 60
+                while not work.is_completed() and time.monotonic() < until:
+                    time.sleep(0.001)
+            answers.append(ask_for_all(work, x))
+        assert hits()
+        assert all(each == answers[0] for each in answers)
+
+    run(program)
+
+
+def test_an_array_of_a_known_op_is_sent_meanwhile() -> None:
+    def program(rank: int) -> None:
+        x = np.ones(4, "f4")
+        warm_up_async(x)
+        work = begin(x)
+        if rank == 1:
+            dist.recv(np.zeros(4, "f4"), 0)
+        else:
+            with pytest.warns(
+                LatentWarning, match="shares memory with all_reduce on group .world."
+            ):
+                dist.send(x, 1)
+        finish(work)
+
+    run(program)
+
+
+def test_a_wait_with_a_limit_gives_up_a_known_op_which_goes_on() -> None:
+    late = threading.Event()
+
+    def program(rank: int) -> None:
+        x = np.ones(4, "f4")
+        warm_up_async(x)
+        if rank == 1:
+            assert late.wait(60)
+            begin(x).wait()
+            return
+        work = begin(x)
+        for _ in range(2):
+            with pytest.raises(dist.OpTimeout, match="all_reduce"):
+                work.wait(timedelta(seconds=0.05))
+        late.set()
+        assert work.wait()
+        assert x.tolist() == [SIZE**3] * 4
+
+    run(program)
+
+
+def test_a_known_op_that_differs_raises_at_its_wait_as_any() -> None:
+    def program(rank: int) -> str:
+        arrays = [np.ones(n, "f4") for n in (4, 8)]
+        for x in arrays:
+            warm_up_async(x)
+        work = begin(arrays[rank])
+        with pytest.raises(MismatchError) as caught:
+            work.wait()
+        assert work.exception() is caught.value
+        with pytest.raises(MismatchError):
+            work.wait()
+        return str(caught.value)
+
+    for text in run(program):
+        assert "float32[4] on rank 0, float32[8] on rank 1" in text
+        assert f"called all_reduce at {Path(__file__).name}" in text
+
+
+def test_a_group_that_is_left_ends_its_known_op_first() -> None:
+    def program(rank: int) -> None:
+        x = np.ones(4, "f4")
+        other = dist.new_group([0, 1])
+        for _ in range(2):
+            finish(dist.all_reduce(x, group=other, async_op=True))
+        x[:] = 1
+        work = dist.all_reduce(x, group=other, async_op=True)
+        assert work is not None
+        dist.destroy_process_group(other)
+        assert x.tolist() == [SIZE] * 4
+        assert work.wait()
+
+    run(program)
+
+
+def test_a_known_op_that_nobody_has_waited_for_is_told_when_its_rank_leaves() -> None:
+    kept = []
+
+    def program(rank: int) -> None:
+        x = np.ones(4, "f4")
+        warm_up_async(x)
+        kept.append(begin(x))
+
+    with pytest.warns(
+        LatentWarning, match="nobody waited for all_reduce on group 'world'"
+    ) as found:
+        run(program)
+    assert {each.filename for each in found} == {__file__}
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_a_known_op_of_a_group_that_a_rank_has_left_fails_as_any(
     known: bool, monkeypatch: pytest.MonkeyPatch
@@ -262,7 +414,7 @@ def test_an_array_that_changes_before_the_wait_is_found_alike(
         for _ in range(2):
             finish(dist.broadcast(x, root, async_op=True))
         work: Any = dist.broadcast(x, root, async_op=True)
-        while not work.pending.handle.done:
+        while not (work.begun or work.pending).handle.done:
             time.sleep(0.001)  # polled: nothing else tells of it without a wait
         x[0] = 7
         work.wait()

@@ -16,13 +16,14 @@ call of it has the group looked at again.
 from __future__ import annotations
 
 import sys
+from _thread import RLock
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from distdbg.errors import InternalError, UsageError
-from distdbg.native import KnownCaller, KnownCalls, NativeError, Op, View
+from distdbg.native import BegunOp, KnownCaller, KnownCalls, NativeError, View
 from distdbg.ops.call import Call, Kind, LikeCall
 from distdbg.ops.dtypes import CARRIERS, Dtype
 from distdbg.ops.reduce_op import RedOpType
@@ -35,36 +36,42 @@ from distdbg.runtime.recorder import torch_profiler
 
 if TYPE_CHECKING:
     from distdbg.runtime.api.arguments import Array
+    from distdbg.runtime.latent_errors.unwaited import StartedOp
 
 #: What a call is known by, see above.
 Likeness = object
 
+#: Held by the thread that unfolds an op; a signal handler may do so within that.
+_UNFOLDING = RLock()
 
-def _started(
-    pg: ProcessGroup,
-    handle: Op,
-    site: int,
-    views: tuple[View, ...],
-    like: Call,
-    output: Array | None,
-    input: Array | None,
-) -> Work:
-    """What a group makes of an op that native code has begun; `site`: in the record."""
-    outputs = () if output is None else (output,)
-    inputs = outputs if input is None else (input,)
-    call = LikeCall(like, inputs, outputs)
-    engine: Any = pg.known_engine
-    pending = CpuPending(engine, call, handle, views)
-    engine.keep(pending)
-    work = Work(pg, call, pending)
-    unwaited = pg.world.unwaited
-    if unwaited is not None and unwaited.latent.is_on:
-        work.started = unwaited.start(pg, call, pending, site, views)
-    return work
+
+def _unfold(begun: BegunOp) -> None:
+    """Make what a group has of an op that it was given the Python way; `begun` is over or goes on."""
+    with _UNFOLDING:
+        if begun.made is None:
+            begun.made = _parts(begun)
+
+
+def _parts(begun: BegunOp) -> tuple[Call, CpuPending, StartedOp | None]:
+    outputs = () if begun.output is None else (begun.output,)
+    inputs = outputs if begun.input is None else (begun.input,)
+    call = LikeCall(begun.like, inputs, outputs)
+    pending = CpuPending(begun.engine, call, begun.handle, begun.views)
+    if begun.is_over:
+        pending.note_end()
+        return call, pending, None
+    if begun.unwaited and begun.unwaited[0] is begun:
+        del begun.unwaited[0]
+    begun.engine.keep(pending)
+    unwaited = begun.group.world.unwaited
+    if unwaited is None or not unwaited.latent.is_on:
+        return call, pending, None
+    started = unwaited.start(begun.group, call, pending, begun.handle.site, begun.views)
+    return call, pending, started
 
 
 _caller = KnownCaller(
-    current_world, ProcessGroup, PLAIN_RUN, RedOpType, vars(torch_profiler), _started
+    current_world, ProcessGroup, PLAIN_RUN, RedOpType, vars(torch_profiler), Work, _unfold
 )
 known_collective = _caller.collective
 known_message = _caller.message

@@ -351,6 +351,8 @@ class CpuEngine:
         if self._is_closed:
             return
         self._is_closed = True
+        if self.known_calls is not None:
+            self.known_calls.unfold_begun()
         try:
             for pending in self._in_flight:
                 with suppress(DistError):  # whoever waits for that Work is told

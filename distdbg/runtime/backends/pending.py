@@ -135,6 +135,17 @@ class CpuPending:
         if self._error is not None:
             raise self._error
 
+    def note_end(self) -> None:
+        """It has ended well, and somebody has waited for it in native code."""
+        self._is_finished = True
+        self.views = ()
+
+    def fail_wait(self, failed: NativeError) -> None:
+        """A wait for it in native code has failed; raise what it would have raised here."""
+        self._end(NO_DEADLINE, failed, "")
+        if self._error is not None:
+            raise self._error
+
     def _end(self, deadline_ns: int, failed: NativeError | None, how_changed: str) -> None:
         if failed is not None and not self.handle.done:
             self._fail(failed, goes_on=True)

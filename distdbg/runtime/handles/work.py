@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from distdbg.control.clock import JobClock
 from distdbg.errors import DistError, OpTimeout, UsageError
+from distdbg.native import BegunOp, NativeError
 from distdbg.ops.call import Call, Kind
 from distdbg.ops.engine import Pending, await_end
 from distdbg.runtime.api.options import Timeout, seconds_or_none
@@ -18,10 +19,12 @@ from distdbg.runtime.handles.future import Future
 from distdbg.runtime.handles.waits import has_failed, op_number, waiting_for
 
 if TYPE_CHECKING:
+    from distdbg.runtime.backends.pending import CpuPending
     from distdbg.runtime.groups.group_state import GroupState
     from distdbg.runtime.latent_errors.unwaited import StartedOp
 
 import sys
+from _thread import RLock
 from copy import copy
 from functools import cache
 from typing import NoReturn
@@ -29,6 +32,7 @@ from typing import NoReturn
 NO_DEADLINE = 2**63 - 1
 
 _NO_TIMEOUT = timedelta(0)
+_UNFOLDING = RLock()
 
 
 class WorkResult(IntEnum):
@@ -53,9 +57,11 @@ def deadline_after(timeout: Timeout, clock: JobClock) -> int:
 class Work:
     """One op in flight. Dropped without a wait, the op goes on and its arrays stay alive."""
 
-    __slots__ = ("_call", "_future", "_group", "_public", "pending", "started")
+    __slots__ = ("_call", "_future", "_group", "_public", "begun", "pending", "started")
 
     def __init__(self, group: GroupState, call: Call, pending: Pending) -> None:
+        #: All there is where native code has made this; until it is unfolded, the rest is empty.
+        self.begun: BegunOp | None = None
         self._group = group
         self._call = call
         self.pending = pending
@@ -67,14 +73,33 @@ class Work:
 
     def __del__(self) -> None:
         try:
-            started = self.started
+            begun = self.begun
         except AttributeError:  # it was never made
             return
+        if begun is not None:
+            if begun.is_over:
+                return
+            self._unfold()
+        started = self.started
         if started is not None:
             started.drop()
 
+    def _unfold(self) -> None:
+        """Take what is needed for more than one wait without a limit that goes well."""
+        if self.begun is None:
+            return
+        with _UNFOLDING:
+            begun = self.begun
+            if begun is not None:
+                begun.unfold()
+                self._group = begun.group
+                self._call, self.pending, self.started = begun.made
+                self._future = self._public = None
+                self.begun = None
+
     def hand_over(self) -> StartedOp | None:
         """Somebody else has to wait for the op from here on."""
+        self._unfold()
         started, self.started = self.started, None
         return started
 
@@ -96,6 +121,17 @@ class Work:
         A positive `timeout` limits this wait alone: OpTimeout is raised and the op goes on.
         """
         try:
+            begun = self.begun
+            if begun is not None:
+                failed: NativeError | None = None
+                try:
+                    if timeout is _NO_TIMEOUT and begun.wait():
+                        return True
+                except NativeError as error:
+                    failed = error
+                self._unfold()
+                if failed is not None:
+                    cast("CpuPending", self.pending).fail_wait(failed)
             if timeout is _NO_TIMEOUT:
                 self.pending.wait(NO_DEADLINE)
             else:
@@ -121,12 +157,14 @@ class Work:
 
     def block_current_stream(self) -> None:
         """Have the current stream wait for an op on a GPU; host memory has no stream."""
+        self._unfold()
         if any(is_on_device(array) for array in self._call.outputs):
             self.wait()
         self._forget()
 
     def is_completed(self) -> bool:
         """Return whether the op has ended, well or badly."""
+        self._unfold()
         is_done = self.pending.done()
         if is_done:
             self._waited()
@@ -134,10 +172,12 @@ class Work:
 
     def is_success(self) -> bool:
         """Return whether the op has ended well."""
+        self._unfold()
         return self.pending.done() and self.exception() is None
 
     def exception(self) -> BaseException | None:
         """Return the error of the ended op; None when it went well or has not ended."""
+        self._unfold()
         if not self.pending.done():
             return None
         self._waited()
@@ -149,6 +189,7 @@ class Work:
 
     def result(self) -> list[Any]:
         """Return the output arrays of the ended op."""
+        self._unfold()
         if not self.pending.done():
             raise UsageError("Work.result() was called before the op has ended; call wait() first")
         self._waited()
@@ -157,6 +198,7 @@ class Work:
 
     def source_rank(self) -> int:
         """Return the group rank that an ended recv got its message from."""
+        self._unfold()
         if self._call.kind != Kind.RECV:
             raise UsageError(
                 f"source_rank() is known for recv only, not for {self._call.kind.label}"
@@ -172,6 +214,7 @@ class Work:
         It is complete when wait() has returned. Its callbacks run in the thread that completes it: one that
         waits for the op, or a background thread.
         """
+        self._unfold()
         if self.started is not None:
             self._forget()
         if self._public is None:
@@ -180,6 +223,7 @@ class Work:
 
     def watch(self, on_end: Callable[[Future[list[Any]]], object]) -> None:
         """Call `on_end` with a future of the outputs when the op has ended, on the thread that notices."""
+        self._unfold()
         if self.started is not None:
             self._forget()
         self._get_future().add_done_callback(on_end)
@@ -212,6 +256,7 @@ class Work:
 
     def get_future_result(self) -> Future[int]:
         """Return a future of a WorkResult; it never raises."""
+        self._unfold()
         if self.started is not None:
             self._forget()
         return cast(Future[int], _for_torch(self._get_future().then(_to_work_result)))
@@ -228,6 +273,7 @@ class Work:
         return arg0
 
     def __repr__(self) -> str:
+        self._unfold()
         state = "completed" if self.pending.done() else "in flight"
         return f"<Work {self._call.kind.label} on group {self._group.label!r}, {state}>"
 

@@ -26,8 +26,10 @@ def end_latent(
     world: World, how: str, place: CodeLine | None = None, error: BaseException | None = None
 ) -> None:
     """Tell what is known now that the rank leaves; nothing where an error makes it leave."""
-    unwaited, world.unwaited = world.unwaited, None
-    world.abandoned = None
+    unwaited = world.unwaited
+    if unwaited is not None:
+        unwaited.unfolded()  # while the world has it
+    world.unwaited = world.abandoned = None
     if unwaited is None:
         return
     latent = unwaited.latent

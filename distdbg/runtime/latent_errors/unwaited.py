@@ -12,7 +12,7 @@ import sys
 import threading
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from distdbg.check.latent import (
     position_above,
 )
 from distdbg.check.sample import sample_all
-from distdbg.native import View
+from distdbg.native import BegunOp, View
 from distdbg.ops.call import Call, Kind
 from distdbg.runtime.handles.waits import has_failed
 
@@ -155,7 +155,7 @@ class StartedOp:
 
     def failed(self) -> None:
         """A wait for it has raised: the Work of others in flight that is dropped then is a consequence."""
-        for other in self.unwaited.in_flight:
+        for other in self.unwaited.unfolded():
             other.is_excused = True
         self.end()
 
@@ -230,11 +230,19 @@ class UnwaitedOps:
         self.latent = latent
         #: Of the thread: a signal handler may leave its groups in the middle of a call.
         self._lock = threading.RLock()
-        #: The list itself is never replaced. It has ops that are over, too; if empty, none is in flight.
-        self.in_flight: list[StartedOp] = []
+        #: The list itself is never replaced. It has ops that are over, too; if empty, none is in flight. What
+        #: native code puts there is alone in it.
+        self.in_flight: list[StartedOp | BegunOp] = []
         self._sweep_at = 64
         self._ranges: list[Range] = []
         self._count = 0
+
+    def unfolded(self) -> list[StartedOp]:
+        """The list, without what native code has put there."""
+        mine = self.in_flight
+        if mine and type(mine[0]) is BegunOp:
+            mine[0].unfold()
+        return cast("list[StartedOp]", mine)
 
     # ------------------------------------------------------------------------------- begin
 
@@ -252,10 +260,10 @@ class UnwaitedOps:
             handle = getattr(pending, "handle", None)
             site = 0 if handle is None else handle.site
             views = getattr(pending, "views", ())
+        mine = self.unfolded()
         started = StartedOp(self, group, call, pending, site, views)
         if not site:
             started.position = position_above(3)
-        mine = self.in_flight
         # Most often the op before is over, and there is nothing to compare. What another thread appends at
         # this moment may be lost, and is not watched.
         if not mine:
@@ -277,7 +285,7 @@ class UnwaitedOps:
 
     def block(self, group: OpGroup, call: Call) -> None:
         """A blocking op begins: its arrays must not be those of an op in flight either."""
-        mine = self.in_flight
+        mine = self.unfolded()
         if not mine:
             return
         with self._lock:
@@ -304,8 +312,9 @@ class UnwaitedOps:
         """One handle for several ops that were started: who waits for it waits for all of them."""
         whole = StartedOp(self, group, call, pending, parts[0].site, (), parts[0].position)
         whole.parts = parts
+        mine = self.unfolded()
         with self._lock:
-            self.in_flight.append(whole)
+            mine.append(whole)
         return whole
 
     # --------------------------------------------------------------------------------- end
@@ -357,9 +366,10 @@ class UnwaitedOps:
 
     def close(self, place: CodeLine | None, how: str) -> None:
         """The rank leaves its groups: whatever nobody has waited for is leaked."""
+        mine = self.unfolded()
         with self._lock:
-            left = [each for each in self.in_flight if not each.is_over]
-            self.in_flight.clear()
+            left = [each for each in mine if not each.is_over]
+            mine.clear()
             self._ranges.clear()
         parts = {id(part) for each in left for part in each.parts}
         for started in left:
@@ -377,8 +387,9 @@ class UnwaitedOps:
 
     def excuse(self, group: OpGroup) -> None:
         """The collectives of a group have all ended, and an error ended who would have waited."""
+        mine = self.unfolded()
         with self._lock:
-            for each in self.in_flight:
+            for each in mine:
                 if each.group is group and each.call.kind < Kind.SEND:
                     each.end()
 
@@ -395,7 +406,7 @@ class UnwaitedOps:
             self._ranges = [each for each in self._ranges if not each[4].is_over]
             del self._ranges[: -_MAX_PLACED // 2]
         # An op that is alone in flight is placed when a second one comes.
-        for each in self.in_flight[-2:-1]:
+        for each in self.unfolded()[-2:-1]:
             if not each.is_placed:
                 self._place(each)
         other = None
