@@ -21,6 +21,7 @@ from distdbg import config
 from distdbg.agent.host_agent import HostAgent
 from distdbg.agent.launcher_orders import Attempt
 from distdbg.agent.policy import read_abort_on
+from distdbg.control.sockets import is_served
 from distdbg.errors import ConfigError, DistError
 from distdbg.launch.exports import ExportOptions, read_exports
 from distdbg.record.folders import agent_socket, agents_folder
@@ -60,9 +61,9 @@ def main(argv: Sequence[str]) -> int:
     )
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, lambda *_: agent.leave())
+    path = agent_socket(chosen.run, chosen.host)
     try:
         agents_folder()  # makes it
-        path = agent_socket(chosen.run, chosen.host)
         _listen(agent, path, is_patient=not chosen.orders)
         if chosen.listen:
             _listen_tcp(agent, chosen.listen)
@@ -71,7 +72,10 @@ def main(argv: Sequence[str]) -> int:
         if not chosen.orders:
             agent.close()
             return error.exit_code if isinstance(error, DistError) else 1
-        sys.stdout.write(f"distdbg run: {error}\n")  # the launcher's stderr
+        why = f"{error}"
+        if isinstance(error, ConfigError) and is_served(path):
+            why = "another launcher of this job on this host has the agent that commands ask"
+        sys.stdout.write(f"distdbg run: {why}\n")  # the launcher's stderr
         sys.stdout.flush()
     if exports.is_asked:
         agent.export(exports)

@@ -19,7 +19,7 @@ from distdbg.launch.output_streams import StdStreams
 from distdbg.launch.outputs.kept import KeptFile, find_kept
 from distdbg.launch.outputs.merged import WINDOW_NS, Folded, Merger, read_ahead
 from distdbg.launch.outputs.timed import TimedFile
-from distdbg.record.folders import is_held
+from distdbg.record.folders import attempts, is_held
 from distdbg.record.printable import printable
 from distdbg.record.rank_list import read_ranks
 
@@ -276,6 +276,8 @@ def _nothing_kept(folder: Path) -> UsageError:
     if kept:
         ranks = format_ranks(sorted({file.rank for file in kept}))
         return UsageError(f"{folder} keeps no such output; it has some of ranks {ranks}")
+    if attempts(folder) == [folder] and not any(folder.rglob("rank*.ddr")):
+        return UsageError(f"{folder}: no run found here")
     return UsageError(
         f"{folder} keeps no output: its ranks wrote to the launcher's own terminal or files",
         hint="`distdbg run --redirects 3` keeps it in files, `--tee 3` shows it as well",

@@ -297,7 +297,7 @@ class DebugSession:
                 self._prepare(frame)
                 return self._sit_over(why, frame, trace, show)
         except PromptExpired:
-            print_line(self.rank, "no client continued it in time; it continues by itself")
+            print_line(self.rank, "no client continued it in time")
             return StopOutcome.EXPIRED
         except PromptInterrupted:
             raise KeyboardInterrupt from None

@@ -103,6 +103,7 @@ class OwnHost:
             log_dir=options.log_dir,
             run_id=options.rdzv_id,
             host="" if options.standalone else self.name,
+            held=self._stack,
         )
         outputs = Outputs(OutputChoices.from_options(options), logs)
         self._stack.callback(outputs.close)

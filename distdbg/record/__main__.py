@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import errno
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -72,6 +74,16 @@ def main(argv: Sequence[str], *, prog: str = "python -m distdbg.record") -> int:
 
 def find_records(path: Path | None) -> list[Path]:
     """The records that a command line means."""
+    try:
+        return _find_records(path)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise  # as of any command
+        at = error.filename or path
+        raise RecordError(f"{at} cannot be read: {error.strerror}", path=str(at)) from error
+
+
+def _find_records(path: Path | None) -> list[Path]:
     if path is None:
         path = user_folder() / LATEST
         if not path.exists():
@@ -80,10 +92,9 @@ def find_records(path: Path | None) -> list[Path]:
         path = _find_run(path.name) or path
     if not path.is_dir():
         return [path]
-    try:
-        found = sorted(path.glob(f"*{SUFFIX}")) or sorted(attempts(path)[-1].glob(f"*{SUFFIX}"))
-    except OSError as error:
-        raise RecordError(f"{path} cannot be read: {error.strerror}", path=str(path)) from error
+    with os.scandir(path):  # whatever looks for files by a pattern finds none where it may not look
+        pass
+    found = sorted(path.glob(f"*{SUFFIX}")) or sorted(attempts(path)[-1].glob(f"*{SUFFIX}"))
     if not found:
         raise RecordError(f"{path} holds no records (*{SUFFIX})", path=str(path))
     return found

@@ -88,9 +88,17 @@ def read_run_name(environ: Mapping[str, str] | None = None) -> str:
     return run
 
 
+def temporary_folder() -> str:
+    """Python's; where it finds none that can be written to, one where whoever writes is told so."""
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:
+        return os.environ.get("TMPDIR") or "/tmp"
+
+
 def user_folder(tempdir: str | None = None) -> Path:
     """The private folder of this user; it need not exist."""
-    return Path(tempdir or tempfile.gettempdir()) / f"distdbg-{os.getuid()}"
+    return Path(tempdir or temporary_folder()) / f"distdbg-{os.getuid()}"
 
 
 def attempt_folder(run_folder: Path, number: int) -> Path:
@@ -194,10 +202,16 @@ def _make_own_folder(run: str, environ: Mapping[str, str] | None, tempdir: str |
 
 
 def agents_folder(tempdir: str | None = None) -> Path:
-    """Where the agents of this user have their sockets; made, and private."""
+    """Where the agents of this user have their sockets; made, and private. ConfigError if it cannot be."""
     parent = user_folder(tempdir)
-    _make_private(parent)
-    _make_private(parent / AGENTS)
+    try:
+        _make_private(parent)
+        _make_private(parent / AGENTS)
+    except OSError as error:
+        raise ConfigError(
+            f"no agent of a job can be found: {error.filename}: {error.strerror}",
+            hint="set TMPDIR to a folder that you can write to",
+        ) from error
     return parent / AGENTS
 
 

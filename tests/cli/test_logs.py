@@ -127,6 +127,11 @@ def test_later_lines_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         read_since("soon", BEGAN)
 
 
+def test_a_folder_that_is_no_run_has_no_output_to_keep(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no run found here"):
+        main([str(tmp_path)])
+
+
 def test_a_run_that_keeps_nothing_says_what_would(tmp_path: Path) -> None:
     (tmp_path / "attempt_0").mkdir()
     with pytest.raises(UsageError, match="keeps no output") as caught:

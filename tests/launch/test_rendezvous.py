@@ -85,6 +85,20 @@ def test_a_static_launcher_that_does_not_come_is_named_by_its_place(make_nodes: 
         assert "--node-rank" in str(raised.value.details)
 
 
+@pytest.mark.slow
+def test_a_launcher_says_meanwhile_what_it_cannot_reach(
+    make_nodes: MakeNodes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    conf = {**QUICK, "join_timeout": "5"}
+    nodes = make_nodes(2, rdzv_backend="static", min_nodes=2, max_nodes=2, rdzv_conf=conf)
+    with pytest.raises(RendezvousError, match="did not reach"):
+        nodes[1].start().result(PATIENCE_S)
+    [line] = capfd.readouterr().err.splitlines()
+    assert line.startswith("distdbg run: this launcher cannot reach 127.0.0.1:")
+    assert "Connection refused" in line
+    assert "it gives up in" in line
+
+
 def test_two_static_launchers_cannot_have_one_place(make_nodes: MakeNodes) -> None:
     port = free_port()
     options = {"rdzv_backend": "static", "min_nodes": 3, "max_nodes": 3, "rdzv_port": port}

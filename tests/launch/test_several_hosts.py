@@ -77,7 +77,7 @@ class Host:
 
 
 def agreement(host: Host) -> RendezvousState:
-    """What the launchers have agreed on: one that waits says nothing."""
+    """What the launchers have agreed on: one that waits says little."""
     store = TCPStore("127.0.0.1", host.port)
     try:
         return RendezvousBoard(store, "none", "here").read()
@@ -167,5 +167,7 @@ def test_a_launcher_that_waits_for_others_ends_at_a_signal(start: Start) -> None
     (alone,) = start(1, "2")
     alone.await_that(lambda: is_served(alone), "it does not serve")
     alone.await_that(lambda: len(agreement(alone).nodes) == 1, "it has not come")
+    alone.await_that(lambda: "it waits for the others" in alone.output, "it does not say so")
+    assert "1 of 2 launchers have joined 127.0.0.1:" in alone.output
     alone.process.terminate()
     assert alone.end() == 128 + signal.SIGTERM

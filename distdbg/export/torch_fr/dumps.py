@@ -78,7 +78,7 @@ def write(run: OpenedRun, folder: Path) -> None:
     lacks += [f"{count:,} left out: {why}" for why, count in left_out.items()]
     if missing := sorted(set(range(start.session.world_size)) - written):
         lacks.append(
-            f"there is no dump of ranks {format_ranks(missing)}: "
+            f"there is no dump of rank{'s' * (len(missing) > 1)} {format_ranks(missing)}: "
             "torch's analyzer wants --allow-incomplete-ranks"
         )
 

@@ -6,12 +6,14 @@ without, it is the run folder's own. /dev/null as --log-dir: no files at all.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -33,11 +35,17 @@ ERROR_NAME: Final = "error.json"
 
 
 def make_logs_folder(
-    run_folder: Path, *, log_dir: Path | str | None = None, run_id: str = "none", host: str = ""
+    run_folder: Path,
+    *,
+    log_dir: Path | str | None = None,
+    run_id: str = "none",
+    host: str = "",
+    held: ExitStack | None = None,
 ) -> Path | None:
     """Make the folder for the logs of one launcher; None: nothing is to be kept.
 
-    `host` is given where launchers share the run folder, so that their local ranks do not meet.
+    `host` is given where launchers share the run folder, so that their local ranks do not meet; of those on
+    one host, each has a folder of its own until `held` is closed.
     """
     if log_dir is not None and str(log_dir) == os.devnull:
         return None
@@ -46,14 +54,13 @@ def make_logs_folder(
             Path(log_dir).mkdir(parents=True, exist_ok=True)
             name = re.sub(r"[^A-Za-z0-9._-]", "-", run_id)
             made = Path(tempfile.mkdtemp(prefix=f"{name}_", dir=log_dir)).absolute()
-            note_logs(run_folder, host, made)
+            note_logs(run_folder, host and f"{host}.{made.name}", made)
             return made
         note_logs(run_folder, host, None)
         folder = run_folder / LOGS
         make_inner(folder)
         if host:
-            folder /= host
-            make_inner(folder)
+            folder = _make_launcher_folder(folder / host, held)
         for old in attempts(folder):  # of a former run in the same folder
             if old != folder:
                 shutil.rmtree(old, ignore_errors=True)
@@ -63,6 +70,24 @@ def make_logs_folder(
             f"no folder for logs can be made in {place}: {error.strerror}",
             hint="choose another one with --log-dir",
         ) from error
+    return folder
+
+
+def _make_launcher_folder(wanted: Path, held: ExitStack | None) -> Path:
+    """The folder, or one beside it where another launcher has it."""
+    for number in count(1):
+        folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}.{number}")
+        make_inner(folder)
+        if held is None:
+            break
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+        else:
+            held.callback(os.close, descriptor)
+            break
     return folder
 
 

@@ -8,6 +8,7 @@ solo      one launcher alone
 static    so many launchers, each with its --node-rank
 c10d      launchers that come and go
 reach     finds a store that another one serves
+waits     what a launcher tells a person while it waits for others
 shared    what both do once they have a store, in the main thread
 keeper    the thread that keeps a launcher alive in the eyes of the others, and listens to them
 board     the agreement in the store

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from distdbg.errors import DistError, DistNetworkError, RendezvousError
+from distdbg.launch.rendezvous.waits import WaitNotice
 from distdbg.record.durations import duration_text
 
 if TYPE_CHECKING:
@@ -53,13 +54,18 @@ class Search:
 
     def until(self, deadline_ns: int, check: Callable[[], None]) -> TCPStore:
         limit_s = _ATTEMPT_S
+        notice = WaitNotice()
         while True:
             check()
             if store := self.attempt(limit_s):
                 return store
             self.fail_after(deadline_ns)
+            notice.look(self._words, deadline_ns)
             left_s = (deadline_ns - time.monotonic_ns()) / 1e9
             limit_s = max(_ATTEMPT_S, min(2 * limit_s, left_s, _LONGEST_ATTEMPT_S))
+
+    def _words(self) -> str:
+        return f"this launcher cannot reach {self._where} yet: {'; '.join(self.details)}"
 
     def fail_after(self, deadline_ns: int) -> None:
         """Raise when it is that late."""

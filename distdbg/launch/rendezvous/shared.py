@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from distdbg.errors import (
@@ -28,6 +29,7 @@ from distdbg.launch.rendezvous.round import (
     RendezvousInterrupted,
     round_prefix,
 )
+from distdbg.launch.rendezvous.waits import WaitNotice
 from distdbg.record.durations import duration_text
 
 if TYPE_CHECKING:
@@ -161,6 +163,7 @@ class SharedRendezvous:
         enough_since_ns: int | None = None
         changes, before, read_ns = board.count_changes(), board.read(), started_ns
         is_reported = False
+        notice = WaitNotice()
         while True:
             now_ns = time.monotonic_ns()
             is_looker = is_reported or reached.store.is_serving or _looks(before, member.name)
@@ -184,6 +187,8 @@ class SharedRendezvous:
                 deadline_ns = now_ns + patience_ns  # a spare one: there as long as the job runs
             if now_ns > deadline_ns:
                 raise self._not_complete(before, now_ns - started_ns)
+            if not before.is_complete:
+                notice.look(partial(self._waits_for, before), deadline_ns)
             after = agreement.come(before, member, self._number)
             if after.is_complete or len(after.nodes) < after.min_nodes:
                 enough_since_ns = None
@@ -259,6 +264,15 @@ class SharedRendezvous:
             store_port=reached.port,
             prefix=prefix,
             serves=reached.store.is_serving,
+        )
+
+    def _waits_for(self, state: agreement.RendezvousState) -> str:
+        came, least = len(state.joined), state.min_nodes
+        if came >= least:
+            left = f"up to {state.max_nodes - came} more of them may join"
+            return f"{came} launchers have joined {self._reach.where}, and {left}"
+        return (
+            f"{came} of {least} launchers have joined {self._reach.where}; it waits for the others"
         )
 
     def _not_complete(self, state: agreement.RendezvousState, waited_ns: int) -> RendezvousError:

@@ -244,8 +244,6 @@ class UnwaitedOps:
             mine[0].unfold()
         return cast("list[StartedOp]", mine)
 
-    # ------------------------------------------------------------------------------- begin
-
     def start(
         self,
         group: OpGroup,
@@ -316,8 +314,6 @@ class UnwaitedOps:
         with self._lock:
             mine.append(whole)
         return whole
-
-    # --------------------------------------------------------------------------------- end
 
     def tell_dropped(self, started: StartedOp) -> None:
         """Warn of a Work that was dropped; silent where that is a consequence of an error."""
@@ -398,16 +394,14 @@ class UnwaitedOps:
         self.in_flight.clear()
         self._ranges.clear()
 
-    # -------------------------------------------------------------------------------- ranges
-
     def _find_shared(self, new: StartedOp) -> StartedOp | None:
         """An op in flight that shares bytes with a new one, where one of the two writes them."""
         if len(self._ranges) >= _MAX_PLACED:
             self._ranges = [each for each in self._ranges if not each[4].is_over]
             del self._ranges[: -_MAX_PLACED // 2]
         # An op that is alone in flight is placed when a second one comes.
-        for each in self.unfolded()[-2:-1]:
-            if not each.is_placed:
+        for each in self.in_flight[-2:-1]:
+            if type(each) is StartedOp and not each.is_placed:
                 self._place(each)
         other = None
         for begin, end, writes in new.ranges():

@@ -13,11 +13,11 @@ import json
 import os
 import secrets
 import stat
-import tempfile
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from distdbg.errors import ConfigError
+from distdbg.record.folders import temporary_folder
 from distdbg.runtime.rendezvous.process import ProcessIdentity, is_gone
 
 _SIZE_LIMIT = 4096
@@ -96,9 +96,15 @@ def read_if_alive(path: str, me: ProcessIdentity) -> PublishedStore | None:
 
 def private_folder() -> str:
     """Return the folder that only this user can enter; ConfigError where there can be none."""
-    folder = os.path.join(tempfile.gettempdir(), f"distdbg-{os.getuid()}")
-    with suppress(FileExistsError):
-        os.mkdir(folder, 0o700)
+    folder = os.path.join(temporary_folder(), f"distdbg-{os.getuid()}")
+    try:
+        with suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+    except OSError as error:
+        raise ConfigError(
+            f"{folder} cannot be made: {error.strerror}",
+            hint="set TMPDIR to a folder that you can write to",
+        ) from error
     status = os.lstat(folder)
     # In a folder that all users may write to, somebody may have been faster with this name.
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from distdbg.record.folders import user_folder
 
 
 def state_folders(environ: Mapping[str, str]) -> list[Path]:
     """Where to look, and to write, in this order; they need not exist."""
     state = environ.get("XDG_STATE_HOME", "")
-    folders = [Path(tempfile.gettempdir()) / f"distdbg-{os.getuid()}"]
+    folders = [user_folder()]
     if os.path.isabs(state):
         return [Path(state) / "distdbg", *folders]
     # An empty HOME, as of some services, would be the root of the file system.

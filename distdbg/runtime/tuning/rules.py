@@ -45,12 +45,19 @@ def apply_rules(profile: Profile, text: str, variable: str = "DISTDBG_TUNE") -> 
     return profile
 
 
+def _number(name: str, value: str) -> int:
+    if name.endswith("nbytes") or value.isdecimal():
+        return parse_size(value)
+    of = " of nanoseconds" if name.endswith("_ns") else ""
+    raise ValueError(f"{value!r} is no number{of}")
+
+
 def _apply(profile: Profile, rule: str) -> Profile:
     where, equals, value = (part.strip() for part in rule.partition("="))
     if not equals:
         raise ValueError("it is no rule")
     if where in _NUMBERS:
-        number = NEVER if value == "never" and where.endswith("nbytes") else parse_size(value)
+        number = NEVER if value == "never" and where.endswith("nbytes") else _number(where, value)
         change: dict[str, Any] = {where: number}
         return replace(profile, **change)
     label, at, size = (part.strip() for part in where.partition("@"))

@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,8 @@ from distdbg.errors import ConfigError
 from distdbg.launch.options import RunOptions
 from distdbg.launch.output_streams import StdStreams
 from distdbg.launch.outputs.choices import OutputChoices, StreamTarget
-from distdbg.launch.outputs.folders import make_logs_folder
+from distdbg.launch.outputs.folders import make_logs_folder, make_rank_folder
+from distdbg.launch.outputs.kept import find_kept
 from distdbg.launch.outputs.lines import MAX_LINE_NBYTES, LineCutter
 from distdbg.launch.outputs.outputs import Outputs
 
@@ -163,6 +164,27 @@ def test_log_dir_gets_a_folder_of_its_own_per_launcher(tmp_path: Path) -> None:
     assert first.parent == tmp_path / "logs"
     assert first.name.startswith("a-b_")
     assert make_logs_folder(tmp_path, log_dir=Path(os.devnull)) is None
+
+
+def test_launchers_on_one_host_have_a_folder_each(tmp_path: Path) -> None:
+    with ExitStack() as first, ExitStack() as second:
+        one = make_logs_folder(tmp_path, host="a", held=first)
+        assert one == tmp_path / "logs" / "a"
+        (one / "attempt_0").mkdir()
+        assert make_logs_folder(tmp_path, host="a", held=second) == tmp_path / "logs" / "a.2"
+        assert (one / "attempt_0").is_dir()
+        first.close()
+        assert make_logs_folder(tmp_path, host="a", held=first) == one  # it was started again
+        assert not (one / "attempt_0").exists()
+
+
+def test_logs_that_are_elsewhere_are_found_of_each_launcher_on_a_host(tmp_path: Path) -> None:
+    made = [make_logs_folder(tmp_path, log_dir=tmp_path / "at", host="a") for _ in range(2)]
+    for number, folder in enumerate(made):
+        assert folder is not None
+        make_rank_folder(folder, 0, number)
+        (folder / "attempt_0" / str(number) / "stdout.log").write_text("x")
+    assert [file.rank for file in find_kept(tmp_path)] == [0, 1]
 
 
 def test_logs_of_a_former_run_go_and_nothing_else(tmp_path: Path) -> None:

@@ -100,6 +100,33 @@ def test_a_folder_that_another_user_has_put_there_is_refused(tmp_path: Path) -> 
         assert "belongs to another user" in refused(None, tmp_path)
 
 
+def test_agents_are_not_looked_for_where_another_user_may_have_put_them(tmp_path: Path) -> None:
+    other = os.getuid() + 1
+    (tmp_path / f"distdbg-{other}").mkdir()
+    with (
+        patch.object(folders.os, "getuid", return_value=other),
+        pytest.raises(ConfigError, match=f"distdbg-{other}: belongs to another user") as raised,
+    ):
+        folders.agents_folder(str(tmp_path))
+    assert "TMPDIR" in str(raised.value)
+
+
+def test_without_a_folder_for_temporary_files_nothing_is_recorded_and_why_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
+    nowhere = FileNotFoundError(2, "No usable temporary directory found")
+    with patch.object(folders.tempfile, "gettempdir", side_effect=nowhere):
+        path, why = place_record("run-a", 0, NO_LIMIT)
+        assert path is None
+        assert why == f"{tmp_path}/none/distdbg-{os.getuid()}: No such file or directory"
+        assert folders.list_runs() == []
+        with pytest.raises(ConfigError, match="No such file or directory"):
+            folders.agents_folder()
+        given = NO_LIMIT | {"DISTDBG_RUN_DIR": str(tmp_path / "run")}
+        assert place_record("run-a", 0, given)[0] == tmp_path / "run" / record_name(0)
+
+
 def test_no_room_for_a_folder_is_said_and_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "Not a directory" in refused(None, tmp_path / "file")

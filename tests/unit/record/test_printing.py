@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from distdbg.errors import RecordError
 from distdbg.record.__main__ import main, to_plain
 from distdbg.record.entries import OpEntry
 from distdbg.record.folders import attempt_folder, user_folder
@@ -222,3 +224,11 @@ def test_it_needs_neither_native_code_nor_numpy(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("rank 12 of 16 on n14, pid 4711")
+
+
+def test_a_folder_that_may_not_be_read_is_an_error_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with patch("os.scandir", side_effect=PermissionError(13, "Permission denied", str(tmp_path))):
+        assert main([str(tmp_path)]) == RecordError.exit_code
+    assert capsys.readouterr().err == f"RecordError: {tmp_path} cannot be read: Permission denied\n"
