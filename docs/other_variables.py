@@ -9,7 +9,8 @@ READ = (
     ("`MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`",
      "where the ranks of `env://` meet, and who this one is"),
     ("`TORCHELASTIC_RUN_ID`, `TORCHELASTIC_RESTART_COUNT`, `TORCHELASTIC_USE_AGENT_STORE`",
-     "torchrun's: its store serves the port already, and each restart is a run of its own"),
+     "torchrun's: its store serves the port already, and each restart is a run of its own; with restarts the "
+     "records of each are in a folder `attempt_N` of `DISTDBG_RUN_DIR`"),
     ("`TORCH_DISTRIBUTED_DEBUG`", "the level, where `DISTDBG_DEBUG` is not set; `OFF` lowers logs alone"),
     ("`TORCH_CPP_LOG_LEVEL`", "how loud the log is, where `DISTDBG_LOG_LEVEL` is not set"),
     ("`TORCHELASTIC_ERROR_FILE`", "where a rank writes what ended it, where `DISTDBG_ERROR_FILE` is not set"),

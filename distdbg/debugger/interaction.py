@@ -79,6 +79,8 @@ class _Interaction:
         self._has_quit = False
         """The rank is on its way to where it stops again, and nothing was said of that yet."""
         self._interrupted_at = 0.0
+        self._cannot_stop = False
+        """The rank goes on, and this client was told that Ctrl-C leaves."""
         self._lock = threading.Lock()  # protects the next two
         self._is_typing = False
         self._prompt = ""
@@ -204,7 +206,7 @@ class _Interaction:
                     self._type(prompt)
                 case {"stopped": dict(where)}:
                     self._interrupted_at = 0.0
-                    self._is_stepping = self._is_wanted = False
+                    self._is_stepping = self._is_wanted = self._cannot_stop = False
                     self._silences = 0
                     why = f"{where.get('why', '')}"
                     if not is_running or why not in ("step", ""):
@@ -228,6 +230,7 @@ class _Interaction:
         what = "has left its debugger" if self._has_quit else "goes on"
         if self._is_at_end or not self._stays or not self._has_more():
             self._leave(f"rank {rank} {what}")
+        self._cannot_stop = not self._client.is_debuggable
         if self._is_terminal:
             stop = (
                 "Ctrl-C stops it, twice leaves" if self._client.is_debuggable else "Ctrl-C leaves"
@@ -242,7 +245,8 @@ class _Interaction:
 
     def _interrupt(self) -> None:
         now = time.monotonic()
-        if self._interrupted_at and now - self._interrupted_at < _TWICE_S:
+        is_again = self._interrupted_at and now - self._interrupted_at < _TWICE_S
+        if is_again or self._cannot_stop:
             self._leave("detached")
         self._interrupted_at = now
         self._is_wanted = True

@@ -216,10 +216,25 @@ def _lines_of_stacks(stacks: Sequence[_Stack]) -> Iterator[list[str]]:
 
 def _merged(stacks: Sequence[_Stack]) -> Iterator[_Stack]:
     """Ranks at the same lines once, however each of them ended there; what was left out stays apart."""
-    found: dict[object, _Stack] = {}
+    found: dict[object, list[_Stack]] = {}
     for at, stack in enumerate(stacks):
         lines = tuple(frame.site for frame in stack.frames)
         key = at if stack.role in _APART else (stack.is_cause, lines)
-        same = found.get(key, stack)
-        found[key] = same._replace(ranks=tuple(sorted({*same.ranks, *stack.ranks})))
-    yield from found.values()
+        found.setdefault(key, []).append(stack)
+    for alike in found.values():
+        ranks = tuple(sorted({rank for stack in alike for rank in stack.ranks}))
+        frames = tuple(
+            frame._replace(notes=tuple(_notes(alike, at, ranks)))
+            for at, frame in enumerate(alike[0].frames)
+        )
+        yield alike[0]._replace(ranks=ranks, frames=frames)
+
+
+def _notes(alike: Sequence[_Stack], at: int, ranks: tuple[int, ...]) -> Iterator[str]:
+    """What is told of this line of all of them, and of whom it is where it is not of all."""
+    ranks_of: dict[str, set[int]] = {}
+    for stack in alike:
+        for note in stack.frames[at].notes:
+            ranks_of.setdefault(note, set()).update(stack.ranks)
+    for note, known in ranks_of.items():
+        yield note if len(known) == len(ranks) else f"{note} on {_say_ranks(sorted(known))}"

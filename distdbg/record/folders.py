@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -237,14 +238,19 @@ def place_record(
     run_dir = config.read_setting("DISTDBG_RUN_DIR", environ)
     try:
         if run_dir is not None:
-            folder = Path(str(run_dir)).absolute()
+            named = Path(str(run_dir)).absolute()
+            folder = _restarted(named, os.environ if environ is None else environ)
             if is_held(folder):
                 return None, f"{folder} is held by a launcher; one folder is for one run"
             deadline_s = time.monotonic() + _LETTING_GO_S
-            while (why := _take_over(folder, run)) and time.monotonic() < deadline_s:
+            # What is there of an earlier job goes with its first start.
+            taken = named if folder.name == attempt_folder(named, 0).name else folder
+            while (why := _take_over(taken, run, folder)) and time.monotonic() < deadline_s:
                 time.sleep(0.02)  # nothing announces that another rank lets go of an earlier one
             if why:
                 return None, why
+            if folder != named:
+                make_inner(folder)
         else:
             folder = _make_own_folder(run, environ, tempdir)
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -252,6 +258,16 @@ def place_record(
     except OSError as error:
         return None, f"{error.filename or run_dir or 'temporary files'}: {error.strerror}"
     return folder / record_name(rank), ""
+
+
+def _restarted(named: Path, environ: Mapping[str, str]) -> Path:
+    """The folder of this start where torchrun may start the ranks again; else the one that was named."""
+    count, most = (
+        environ.get(f"TORCHELASTIC_{each}", "") for each in ("RESTART_COUNT", "MAX_RESTARTS")
+    )
+    if not count.isdecimal() or not most.isdecimal() or int(most) == 0:
+        return named
+    return named if attempt_number(named) is not None else attempt_folder(named, int(count))
 
 
 def is_live_run(folder: Path) -> bool:
@@ -315,8 +331,11 @@ def pid_of(record: Path) -> int | None:
 # ---------------------------------------------------------------------------------------- making
 
 
-def _take_over(folder: Path, run: str) -> str:
-    """Remove the records of other runs; the words for why it may not be done."""
+def _take_over(folder: Path, run: str, own: Path | None = None) -> str:
+    """Remove the records of other runs; the words for why it may not be done.
+
+    `own`: the folder of this start within it, which other ranks may have made already.
+    """
     _make_named(folder)
     for path in _records(folder):
         if path.suffix != SUFFIX:
@@ -332,11 +351,11 @@ def _take_over(folder: Path, run: str) -> str:
             )
         path.unlink(missing_ok=True)
     if not _records(folder):
-        for pattern in _OF_A_RUN:
-            for path in folder.glob(pattern):
+        for each, pattern in product({folder, own or folder}, _OF_A_RUN):
+            for path in each.glob(pattern):
                 path.unlink(missing_ok=True)
         for at in attempts(folder):
-            if at != folder:
+            if at not in (folder, own):
                 shutil.rmtree(at, ignore_errors=True)
     return ""
 

@@ -117,3 +117,25 @@ def test_a_ctrl_c_that_does_not_end_the_wait_for_the_rank_is_sent_to_it(
     finally:
         rank.too_late.cancel()
         rank.too_late.join()
+
+
+def test_a_ctrl_c_leaves_a_rank_that_goes_on_and_cannot_be_stopped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(builtins, "input", lambda prompt: "continue")
+    sent: list[Any] = []
+
+    class GoesOn(Rank):
+        def send(self, words: Any) -> None:
+            sent.append(words)
+            if words == {"line": "continue"}:
+                self.says.put({"running": True})
+                threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
+
+    rank = GoesOn()
+    rank.says.put({"prompt": "(Pdb) "})
+    assert interact(rank) == "detached"  # type: ignore[arg-type]
+    assert "rank 3 goes on; Ctrl-C leaves" in capsys.readouterr().err
+    assert sent[-1] == {"detach": True}
+    assert not any("interrupt" in words for words in sent)

@@ -185,6 +185,29 @@ def test_ranks_at_the_same_lines_are_told_once_and_a_rank_whose_op_was_over_as_l
     )
 
 
+def test_what_differs_between_ranks_at_the_same_lines_is_told_of_each() -> None:
+    def stack(rank: int, *notes: str) -> dict[str, Any]:
+        frame = {"site": "/job/x.py:18 (step)", "text": "dist.all_reduce(a)", "notes": notes}
+        return {
+            "ranks": [rank],
+            "what": f"{rank}",
+            "is_cause": False,
+            "role": "over",
+            "frames": [frame],
+        }
+
+    whole = json.loads(document(0, FINDING))
+    whole["stacks"] = [stack(0, "n = 2", "k = 1"), stack(1, "n = 3", "k = 1")]
+    found = read_diagnosis(json.dumps(whole).encode())
+    assert found is not None
+    assert found.source == (
+        "ranks 0-1 at x.py:18 (step): dist.all_reduce(a)",
+        "  n = 2 on rank 0",
+        "  k = 1",
+        "  n = 3 on rank 1",
+    )
+
+
 @pytest.mark.parametrize("is_one_place", [True, False])
 def test_waits_that_the_first_line_has_are_not_told_again(is_one_place: bool) -> None:
     waits = [

@@ -160,6 +160,26 @@ def test_what_others_wrote_of_the_run_before_goes_with_its_records(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
+def test_starts_of_torchrun_that_may_be_repeated_have_a_folder_each(tmp_path: Path) -> None:
+    environ = NO_LIMIT | {"DISTDBG_RUN_DIR": str(tmp_path), "TORCHELASTIC_MAX_RESTARTS": "2"}
+
+    def start(count: int, run: str, rank: int = 0) -> str:
+        path, why = place_record(run, rank, environ | {"TORCHELASTIC_RESTART_COUNT": str(count)})
+        assert path is not None, why
+        build(path.parent, rank, run)
+        return str(path.relative_to(tmp_path))
+
+    first = [start(0, "run-a", rank) for rank in (0, 1)]
+    assert first == ["attempt_0/rank00000.ddr", "attempt_0/rank00001.ddr"]
+    (tmp_path / "attempt_0" / "verdict.json").touch()
+    assert start(1, "run-b") == "attempt_1/rank00000.ddr"
+    assert [len(list(at.iterdir())) for at in folders.attempts(tmp_path)] == [3, 1]
+    assert start(0, "run-c") == "attempt_0/rank00000.ddr"  # the next job
+    assert [len(list(at.iterdir())) for at in folders.attempts(tmp_path)] == [1]
+    environ["TORCHELASTIC_MAX_RESTARTS"] = "0"
+    assert start(0, "run-d") == "rank00000.ddr"
+
+
 def test_a_rank_that_is_just_letting_go_of_its_record_is_waited_for(tmp_path: Path) -> None:
     fd = hold(build(tmp_path, 7, "run-b"))
     letting_go = threading.Timer(0.1, os.close, [fd])
