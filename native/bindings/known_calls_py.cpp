@@ -313,7 +313,8 @@ class KnownCaller {
     nb::object work = owned(type->tp_new(type, nothing, nullptr));
     // What it only reads is compared with what it was, others in flight are compared with it, and the line that
     // began it is looked for where the record has not got it: all of that by Python, and now.
-    if (!input.is_none() || begun.op->site == 0 || PyList_Size(begun.unwaited.ptr()) != 0)
+    if (!input.is_none() || (calls.wants_site && begun.op->site == 0) ||
+        PyList_Size(begun.unwaited.ptr()) != 0)
       begun.call_unfold();
     else if (PyList_Append(begun.unwaited.ptr(), made.ptr()) != 0)
       nb::raise_python_error();
@@ -410,7 +411,11 @@ void bind_known_calls(nb::module_& module) {
       .def_rw("limit_ns", &KnownCalls::limit_ns)
       .def_prop_ro("count", &KnownCalls::count)
       .def_ro("hits", &KnownCalls::hits)
-      .def("watch", [](KnownCalls& self, const nb::list& unwaited) { self.unwaited = unwaited; })
+      .def("watch",
+           [](KnownCalls& self, const nb::list& unwaited, bool wants_site) {
+             self.unwaited = unwaited;
+             self.wants_site = wants_site;
+           })
       .def("unfold_begun", &KnownCalls::unfold_begun, "Unfold the op that stands in that list.")
       .def("forget", &KnownCalls::forget)
       .def("learn_collective",

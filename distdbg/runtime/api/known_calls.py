@@ -216,7 +216,10 @@ def _look_at(pg: ProcessGroup) -> None:
     if calls is None:
         return
     unwaited = pg.world.unwaited
-    calls.watch([] if unwaited is None else unwaited.in_flight)
+    calls.watch(
+        [] if unwaited is None else unwaited.in_flight,
+        unwaited is not None and unwaited.latent.is_on,
+    )
     pg.known_engine = engine
     pg.known_calls = calls
 
