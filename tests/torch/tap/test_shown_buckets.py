@@ -8,6 +8,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,15 @@ def test_a_profiler_of_torchs_sees_each_bucket(watched: Callable[..., list[Any]]
 def await_end_of_gloo_threads() -> None:
     """They end with their group; one that was joined is listed for a moment more."""
     deadline = time.monotonic() + _PATIENCE_S
-    while any(
-        path.read_text().startswith("pt_gloo") for path in Path("/proc/self/task").glob("*/comm")
-    ):
+    while any(map(_is_of_gloo, Path("/proc/self/task").iterdir())):
         assert time.monotonic() < deadline, "gloo's threads have not ended"
         time.sleep(0.01)
+
+
+def _is_of_gloo(task: Path) -> bool:
+    with suppress(OSError):  # it has ended meanwhile
+        return (task / "comm").read_text().startswith("pt_gloo")
+    return False
 
 
 def freed() -> list[bool]:
