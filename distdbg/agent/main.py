@@ -62,8 +62,9 @@ def main(argv: Sequence[str]) -> int:
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, lambda *_: agent.leave())
     path = agent_socket(chosen.run, chosen.host)
+    has_folder = False
     try:
-        agents_folder()  # makes it
+        has_folder = agents_folder().is_dir()  # it makes it
         _listen(agent, path, is_patient=not chosen.orders)
         if chosen.listen:
             _listen_tcp(agent, chosen.listen)
@@ -73,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
             agent.close()
             return error.exit_code if isinstance(error, DistError) else 1
         why = f"{error}"
-        if isinstance(error, ConfigError) and is_served(path):
+        if has_folder and isinstance(error, ConfigError) and is_served(path):
             why = "another launcher of this job on this host has the agent that commands ask"
         sys.stdout.write(f"distdbg run: {why}\n")  # the launcher's stderr
         sys.stdout.flush()

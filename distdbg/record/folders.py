@@ -240,8 +240,8 @@ def place_record(
         if run_dir is not None:
             named = Path(str(run_dir)).absolute()
             folder = _restarted(named, os.environ if environ is None else environ)
-            if is_held(folder):
-                return None, f"{folder} is held by a launcher; one folder is for one run"
+            if is_held(named):
+                return None, f"{named} is held by a launcher; one folder is for one run"
             deadline_s = time.monotonic() + _LETTING_GO_S
             # What is there of an earlier job goes with its first start.
             taken = named if folder.name == attempt_folder(named, 0).name else folder

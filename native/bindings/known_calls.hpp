@@ -139,7 +139,7 @@ class KnownCalls {
 
   std::int64_t limit_ns = 0;  // of ops that bring none of their own
   nb::object unwaited;        // the list of ops that nobody has waited for yet
-  bool wants_site = true;     // for what is told of them
+  bool is_watched = true;     // whether Python looks for what is wrong with those
   std::uint64_t hits = 0;     // for tests
 
  private:

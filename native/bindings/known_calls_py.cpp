@@ -313,13 +313,17 @@ class KnownCaller {
     nb::object work = owned(type->tp_new(type, nothing, nullptr));
     // What it only reads is compared with what it was, others in flight are compared with it, and the line that
     // began it is looked for where the record has not got it: all of that by Python, and now.
-    if (!input.is_none() || (calls.wants_site && begun.op->site == 0) ||
-        PyList_Size(begun.unwaited.ptr()) != 0)
+    begun.is_left = input.is_none() && (!calls.is_watched || begun.op->site != 0) &&
+                    PyList_Size(begun.unwaited.ptr()) == 0;
+    if (begun.is_left) {
+      if (PyList_Append(begun.unwaited.ptr(), made.ptr()) != 0) nb::raise_python_error();
+      set(work, begun_name, made);
+    } else {
       begun.call_unfold();
-    else if (PyList_Append(begun.unwaited.ptr(), made.ptr()) != 0)
-      nb::raise_python_error();
-    set(work, begun_name,
-        made);  // one that it fails to unfold is no Work that somebody has dropped
+      set(work, begun_name,
+          made);  // not before: one that fails is no Work that somebody has dropped
+      begun.hand_to(work);
+    }
     return work;
   }
 
@@ -364,8 +368,7 @@ class KnownCaller {
     auto& calls = *nb::inst_ptr<KnownCalls>(holder);
     if (!get(group_type_, run_name).is(run_)) return nullptr;  // somebody wants to see each op
     // An asynchronous op is compared with those in flight when it is one of them.
-    if (!is_async && calls.unwaited.is_valid() && PyList_Size(calls.unwaited.ptr()) != 0)
-      return nullptr;
+    if (!is_async && calls.is_watched && PyList_Size(calls.unwaited.ptr()) != 0) return nullptr;
     PyObject* const profiler = PyDict_GetItemWithError(profiler_facts_.ptr(), profiler_name);
     if (profiler != nullptr && profiler != Py_None &&
         !get(profiler, enabled_name).is(nb::handle(Py_False)))
@@ -412,9 +415,10 @@ void bind_known_calls(nb::module_& module) {
       .def_prop_ro("count", &KnownCalls::count)
       .def_ro("hits", &KnownCalls::hits)
       .def("watch",
-           [](KnownCalls& self, const nb::list& unwaited, bool wants_site) {
+           [](KnownCalls& self, const nb::list& unwaited, bool is_watched) {
+             self.unfold_begun();
              self.unwaited = unwaited;
-             self.wants_site = wants_site;
+             self.is_watched = is_watched;
            })
       .def("unfold_begun", &KnownCalls::unfold_begun, "Unfold the op that stands in that list.")
       .def("forget", &KnownCalls::forget)
@@ -452,22 +456,28 @@ void bind_known_calls(nb::module_& module) {
         for (const nb::handle each : kept) known.kept.push_back(nb::borrow(each));
         self.keep(look, std::move(known));
       });
-  nb::class_<BegunOp>(module, "BegunOp",
+  static PyType_Slot collected[] = {
+      {Py_tp_traverse, reinterpret_cast<void*>(&BegunOp::traverse)},
+      {Py_tp_clear, reinterpret_cast<void*>(&BegunOp::clear)},
+      {0, nullptr},
+  };
+  nb::class_<BegunOp>(module, "BegunOp", nb::type_slots(collected),
                       "A known op that was begun, before Python makes more of it.")
       .def("wait", &BegunOp::wait)
       .def("unfold", &BegunOp::call_unfold)
       .def_prop_ro("group", &member_of<&BegunOp::group>)
       .def_prop_ro("engine", &member_of<&BegunOp::engine>)
       .def_prop_ro("handle", [](const BegunOp& op) { return op.op; })
-      .def_prop_ro("views", [](const BegunOp& op) { return op.views; })
+      .def_prop_ro("views", &member_of<&BegunOp::views>)
       .def_prop_ro("like", &member_of<&BegunOp::like>)
       .def_prop_ro("output", &member_of<&BegunOp::output>)
       .def_prop_ro("input", &member_of<&BegunOp::input>)
       .def_prop_ro("unwaited", &member_of<&BegunOp::unwaited>)
       .def_ro("is_over", &BegunOp::is_over)
-      .def_prop_rw(
-          "made", &member_of<&BegunOp::made>, [](BegunOp& op, nb::any made) { op.made = made; },
-          "What it was unfolded to; None: nothing yet.");
+      .def_ro("is_left", &BegunOp::is_left)
+      .def_prop_ro("made", &member_of<&BegunOp::made>)
+      .def("take", &BegunOp::take, nb::arg("parts"), nb::arg("started").none(), nb::arg("was_over"))
+      .def("hand_to", &BegunOp::hand_to);
   nb::class_<KnownCaller>(module, "KnownCaller", "Carries out calls that are known.")
       .def(nb::init<nb::object, nb::object, nb::object, nb::object, nb::object, nb::object,
                     nb::object>())

@@ -163,11 +163,22 @@ def test_a_spare_launcher_ends_well_with_the_job(start: Start, tmp_path: Path) -
     assert spare.ranks == []
 
 
+def test_a_launcher_that_could_start_says_when_it_will(start: Start) -> None:
+    (alone,) = start(1, "1:2", "--rdzv-conf", "last_call_timeout=100")
+    alone.await_that(
+        lambda: "which is enough; it starts in 1 min" in alone.output, "it says nothing"
+    )
+    assert "distdbg run: 1 of 2 launchers joined 127.0.0.1:" in alone.output
+    alone.process.terminate()
+    assert alone.end() == 128 + signal.SIGTERM
+
+
 def test_a_launcher_that_waits_for_others_ends_at_a_signal(start: Start) -> None:
     (alone,) = start(1, "2")
     alone.await_that(lambda: is_served(alone), "it does not serve")
     alone.await_that(lambda: len(agreement(alone).nodes) == 1, "it has not come")
-    alone.await_that(lambda: "it waits for the others" in alone.output, "it does not say so")
-    assert "1 of 2 launchers have joined 127.0.0.1:" in alone.output
+    alone.await_that(lambda: "waits for the others" in alone.output, "it does not say so")
+    assert "distdbg run: 1 of 2 launchers joined 127.0.0.1:" in alone.output
+    assert "; it gives up in " in alone.output
     alone.process.terminate()
     assert alone.end() == 128 + signal.SIGTERM

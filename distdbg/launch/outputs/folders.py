@@ -54,13 +54,17 @@ def make_logs_folder(
             Path(log_dir).mkdir(parents=True, exist_ok=True)
             name = re.sub(r"[^A-Za-z0-9._-]", "-", run_id)
             made = Path(tempfile.mkdtemp(prefix=f"{name}_", dir=log_dir)).absolute()
-            note_logs(run_folder, host and f"{host}.{made.name}", made)
+            if host:
+                make_inner(run_folder / LOGS)
+                host = _launcher_folder(run_folder / LOGS / host, held).name
+            note_logs(run_folder, host, made)
             return made
-        note_logs(run_folder, host, None)
+        note_logs(run_folder, "", None)
         folder = run_folder / LOGS
         make_inner(folder)
         if host:
-            folder = _make_launcher_folder(folder / host, held)
+            folder = _launcher_folder(folder / host, held)
+            note_logs(run_folder, folder.name, None)
         for old in attempts(folder):  # of a former run in the same folder
             if old != folder:
                 shutil.rmtree(old, ignore_errors=True)
@@ -73,22 +77,50 @@ def make_logs_folder(
     return folder
 
 
-def _make_launcher_folder(wanted: Path, held: ExitStack | None) -> Path:
-    """The folder, or one beside it where another launcher has it."""
+def _launcher_folder(wanted: Path, held: ExitStack | None) -> Path:
+    """The folder, or one beside it where another launcher has it; the first one clears what nobody has."""
     for number in count(1):
-        folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}.{number}")
+        folder = _numbered(wanted, number)
         make_inner(folder)
+        descriptor = _lock(folder)
+        if descriptor is None:
+            continue
         if held is None:
-            break
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
             os.close(descriptor)
         else:
             held.callback(os.close, descriptor)
-            break
-    return folder
+        if number == 1:
+            _clear_others(wanted)
+        return folder
+    raise AssertionError("the numbers have no end")
+
+
+def _clear_others(wanted: Path) -> None:
+    """Of launchers of a former run in the same folder."""
+    for number in count(2):
+        folder = _numbered(wanted, number)
+        if not folder.is_dir():
+            return
+        descriptor = _lock(folder)
+        if descriptor is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            note_logs(wanted.parent.parent, folder.name, None)
+            os.close(descriptor)
+
+
+def _numbered(wanted: Path, number: int) -> Path:
+    return wanted if number == 1 else wanted.with_name(f"{wanted.name}.{number}")
+
+
+def _lock(folder: Path) -> int | None:
+    """None: another launcher has it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 def note_logs(run_folder: Path, host: str, logs: Path | None) -> None:

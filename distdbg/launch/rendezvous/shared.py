@@ -187,8 +187,12 @@ class SharedRendezvous:
                 deadline_ns = now_ns + patience_ns  # a spare one: there as long as the job runs
             if now_ns > deadline_ns:
                 raise self._not_complete(before, now_ns - started_ns)
-            if not before.is_complete:
+            if not before.is_complete and enough_since_ns is None:
                 notice.look(partial(self._waits_for, before), deadline_ns)
+            elif enough_since_ns is not None:
+                call_ns = int(self._settings.last_call_timeout_s * 1e9)
+                words = partial(self._may_grow, before)
+                notice.look(words, enough_since_ns + call_ns, "it starts")
             after = agreement.come(before, member, self._number)
             if after.is_complete or len(after.nodes) < after.min_nodes:
                 enough_since_ns = None
@@ -267,13 +271,12 @@ class SharedRendezvous:
         )
 
     def _waits_for(self, state: agreement.RendezvousState) -> str:
-        came, least = len(state.joined), state.min_nodes
-        if came >= least:
-            left = f"up to {state.max_nodes - came} more of them may join"
-            return f"{came} launchers have joined {self._reach.where}, and {left}"
-        return (
-            f"{came} of {least} launchers have joined {self._reach.where}; it waits for the others"
-        )
+        joined = f"{len(state.joined)} of {state.min_nodes} launchers joined {self._reach.where}"
+        return f"{joined}, and this one waits for the others"
+
+    def _may_grow(self, state: agreement.RendezvousState) -> str:
+        joined = f"{len(state.joined)} of {state.max_nodes} launchers joined {self._reach.where}"
+        return f"{joined}, which is enough"
 
     def _not_complete(self, state: agreement.RendezvousState, waited_ns: int) -> RendezvousError:
         came = len(state.joined)

@@ -18,11 +18,11 @@ class WaitNotice:
         self._say_ns = time.monotonic_ns() + int(_SAY_S * 1e9)
         self._is_said = False
 
-    def look(self, words: Callable[[], str], deadline_ns: int) -> None:
-        """Say what is waited for, and for how long, if it is time."""
+    def look(self, words: Callable[[], str], ends_ns: int, how: str = "it gives up") -> None:
+        """Say what is waited for, and how and when that ends, if it is time."""
         now_ns = time.monotonic_ns()
         if self._is_said or now_ns < self._say_ns:
             return
         self._is_said = True
-        left_s = max(deadline_ns - now_ns, 0) / 1e9
-        print_error(f"distdbg run: {words()}; it gives up in {duration_text(left_s)}")
+        left_s = max(ends_ns - now_ns, 0) / 1e9
+        print_error(f"distdbg run: {words()}; {how} in {duration_text(left_s)}")

@@ -16,8 +16,8 @@ call of it has the group looked at again.
 from __future__ import annotations
 
 import sys
-from _thread import RLock
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -31,43 +31,42 @@ from distdbg.runtime.arrays.buffers import as_input, as_output
 from distdbg.runtime.backends.pending import CpuPending
 from distdbg.runtime.groups.group import PLAIN_RUN, ProcessGroup
 from distdbg.runtime.handles.work import Work
+from distdbg.runtime.latent_errors.unwaited import StartedOp
 from distdbg.runtime.process.world import current_world
 from distdbg.runtime.recorder import torch_profiler
 
 if TYPE_CHECKING:
     from distdbg.runtime.api.arguments import Array
-    from distdbg.runtime.latent_errors.unwaited import StartedOp
 
 #: What a call is known by, see above.
 Likeness = object
 
-#: Held by the thread that unfolds an op; a signal handler may do so within that.
-_UNFOLDING = RLock()
-
 
 def _unfold(begun: BegunOp) -> None:
-    """Make what a group has of an op that it was given the Python way; `begun` is over or goes on."""
-    with _UNFOLDING:
-        if begun.made is None:
-            begun.made = _parts(begun)
+    """Make what a group has of an op that it was given the Python way; see native/bindings/begun_op.hpp."""
+    is_taken = begun.made is not None
+    while not is_taken:
+        was_over = begun.is_over
+        call, pending, started = _parts(begun, was_over)
+        is_taken = begun.take((call, pending, started), started, was_over)
 
 
-def _parts(begun: BegunOp) -> tuple[Call, CpuPending, StartedOp | None]:
+def _parts(begun: BegunOp, is_over: bool) -> tuple[Call, CpuPending, StartedOp | None]:
     outputs = () if begun.output is None else (begun.output,)
     inputs = outputs if begun.input is None else (begun.input,)
     call = LikeCall(begun.like, inputs, outputs)
-    pending = CpuPending(begun.engine, call, begun.handle, begun.views)
-    if begun.is_over:
+    views = begun.views or ()
+    pending = CpuPending(begun.engine, call, begun.handle, views)
+    if is_over:
         pending.note_end()
         return call, pending, None
-    if begun.unwaited and begun.unwaited[0] is begun:
-        del begun.unwaited[0]
     begun.engine.keep(pending)
     unwaited = begun.group.world.unwaited
     if unwaited is None or not unwaited.latent.is_on:
         return call, pending, None
-    started = unwaited.start(begun.group, call, pending, begun.handle.site, begun.views)
-    return call, pending, started
+    # One that was left was alone: who comes later is compared with it, not it with others.
+    make = partial(StartedOp, unwaited) if begun.is_left else unwaited.start
+    return call, pending, make(begun.group, call, pending, begun.handle.site, views)
 
 
 _caller = KnownCaller(
@@ -216,10 +215,8 @@ def _look_at(pg: ProcessGroup) -> None:
     if calls is None:
         return
     unwaited = pg.world.unwaited
-    calls.watch(
-        [] if unwaited is None else unwaited.in_flight,
-        unwaited is not None and unwaited.latent.is_on,
-    )
+    is_watched = unwaited is not None and unwaited.latent.is_on
+    calls.watch(unwaited.in_flight if unwaited is not None and is_watched else [], is_watched)
     pg.known_engine = engine
     pg.known_calls = calls
 

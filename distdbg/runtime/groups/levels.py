@@ -60,6 +60,9 @@ def apply_level(group: ProcessGroup) -> None:
     """Tell a group's engine the level, and write its ops to the log or no longer."""
     engine = untraced(group.engine)
     level = level_of(group.world).value
+    calls = getattr(engine, "known_calls", None)
+    if calls is not None:
+        calls.unfold_begun()  # at the level at which it was begun
     unwaited = group.world.unwaited
     if unwaited is not None:
         unwaited.latent.is_on = (

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from distdbg.runtime.latent_errors.unwaited import StartedOp
 
 import sys
-from _thread import RLock
 from copy import copy
 from functools import cache
 from typing import NoReturn
@@ -32,7 +31,6 @@ from typing import NoReturn
 NO_DEADLINE = 2**63 - 1
 
 _NO_TIMEOUT = timedelta(0)
-_UNFOLDING = RLock()
 
 
 class WorkResult(IntEnum):
@@ -86,16 +84,10 @@ class Work:
 
     def _unfold(self) -> None:
         """Take what is needed for more than one wait without a limit that goes well."""
-        if self.begun is None:
-            return
-        with _UNFOLDING:
-            begun = self.begun
-            if begun is not None:
-                begun.unfold()
-                self._group = begun.group
-                self._call, self.pending, self.started = begun.made
-                self._future = self._public = None
-                self.begun = None
+        begun = self.begun
+        if begun is not None:
+            begun.unfold()
+            begun.hand_to(self)
 
     def hand_over(self) -> StartedOp | None:
         """Somebody else has to wait for the op from here on."""
@@ -129,6 +121,7 @@ class Work:
                         return True
                 except NativeError as error:
                     failed = error
+                begun = None  # an error that is kept has this frame
                 self._unfold()
                 if failed is not None:
                     cast("CpuPending", self.pending).fail_wait(failed)

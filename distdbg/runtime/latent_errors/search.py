@@ -28,7 +28,7 @@ def end_latent(
     """Tell what is known now that the rank leaves; nothing where an error makes it leave."""
     unwaited = world.unwaited
     if unwaited is not None:
-        unwaited.unfolded()  # while the world has it
+        unwaited.unfold()  # while the world has it
     world.unwaited = world.abandoned = None
     if unwaited is None:
         return

@@ -12,7 +12,7 @@ import sys
 import threading
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from distdbg.check.sample import sample_all
 from distdbg.native import BegunOp, View
 from distdbg.ops.call import Call, Kind
 from distdbg.runtime.handles.waits import has_failed
+from distdbg.runtime.latent_errors.blocking import BlockingOp
 
 #: Ops in flight whose arrays are compared; with more, those begun first are left out.
 _MAX_PLACED: Final = 4096
@@ -155,7 +156,8 @@ class StartedOp:
 
     def failed(self) -> None:
         """A wait for it has raised: the Work of others in flight that is dropped then is a consequence."""
-        for other in self.unwaited.unfolded():
+        self.unwaited.unfold()
+        for other in self.unwaited._started():
             other.is_excused = True
         self.end()
 
@@ -192,37 +194,6 @@ class StartedOp:
                 yield view.address, view.address + view.nbytes, at >= input_count
 
 
-class _Blocking:
-    """An op that its caller waits for at once."""
-
-    __slots__ = ("call", "group", "is_shared")
-
-    def __init__(self, group: OpGroup, call: Call) -> None:
-        self.group = group
-        self.call = call
-        self.is_shared = False
-
-    def ranges(self) -> Iterator[tuple[int, int, bool]]:
-        """Return the memory of whole NumPy arrays: begin, end, whether the op writes it."""
-        call = self.call
-        is_one = call.inputs is call.outputs
-        # The root of a broadcast only reads.
-        writes = call.kind is not Kind.BROADCAST or self.group.rank() != call.root
-        for each in call.outputs:
-            if (span := _span(each)) is not None:
-                yield *span, writes
-        for each in call.inputs if not is_one else ():
-            if (span := _span(each)) is not None:
-                yield *span, False
-
-
-def _span(array: Any) -> tuple[int, int] | None:
-    if type(array) is not np.ndarray or not array.nbytes or not array.flags.c_contiguous:
-        return None
-    begin = array.__array_interface__["data"][0]
-    return begin, begin + array.nbytes
-
-
 class UnwaitedOps:
     """The ops of one rank for which nobody has waited yet."""
 
@@ -237,12 +208,16 @@ class UnwaitedOps:
         self._ranges: list[Range] = []
         self._count = 0
 
-    def unfolded(self) -> list[StartedOp]:
-        """The list, without what native code has put there."""
+    def unfold(self) -> None:
+        """Have what native code has put there as one of ours; another thread may put there the next."""
         mine = self.in_flight
         if mine and type(mine[0]) is BegunOp:
             mine[0].unfold()
-        return cast("list[StartedOp]", mine)
+
+    def _started(self, most: int = 0) -> list[StartedOp]:
+        """Those that are not over, of the last so many; 0: of all."""
+        mine = self.in_flight[-most:]
+        return [each for each in mine if type(each) is StartedOp and not each.is_over]
 
     def start(
         self,
@@ -258,10 +233,11 @@ class UnwaitedOps:
             handle = getattr(pending, "handle", None)
             site = 0 if handle is None else handle.site
             views = getattr(pending, "views", ())
-        mine = self.unfolded()
+        self.unfold()
         started = StartedOp(self, group, call, pending, site, views)
         if not site:
             started.position = position_above(3)
+        mine = self.in_flight
         # Most often the op before is over, and there is nothing to compare. What another thread appends at
         # this moment may be lost, and is not watched.
         if not mine:
@@ -283,18 +259,19 @@ class UnwaitedOps:
 
     def block(self, group: OpGroup, call: Call) -> None:
         """A blocking op begins: its arrays must not be those of an op in flight either."""
-        mine = self.unfolded()
+        self.unfold()
+        mine = self.in_flight
         if not mine:
             return
         with self._lock:
             while mine and mine[-1].is_over:
                 mine.pop()
-            before = [each for each in mine[-_MAX_BEFORE:] if not each.is_over]
+            before = self._started(_MAX_BEFORE)
             if call.kind < Kind.SEND and all(
                 each.group is group and each.call.kind < Kind.SEND for each in before
             ):
                 return  # they run in order, and addresses cost more than the op
-            new = _Blocking(group, call)
+            new = BlockingOp(group, call)
             for each in before:
                 if not each.is_placed:
                     self._place(each)
@@ -310,9 +287,8 @@ class UnwaitedOps:
         """One handle for several ops that were started: who waits for it waits for all of them."""
         whole = StartedOp(self, group, call, pending, parts[0].site, (), parts[0].position)
         whole.parts = parts
-        mine = self.unfolded()
         with self._lock:
-            mine.append(whole)
+            self.in_flight.append(whole)
         return whole
 
     def tell_dropped(self, started: StartedOp) -> None:
@@ -362,10 +338,10 @@ class UnwaitedOps:
 
     def close(self, place: CodeLine | None, how: str) -> None:
         """The rank leaves its groups: whatever nobody has waited for is leaked."""
-        mine = self.unfolded()
+        self.unfold()
         with self._lock:
-            left = [each for each in mine if not each.is_over]
-            mine.clear()
+            left = self._started()
+            self.in_flight.clear()
             self._ranges.clear()
         parts = {id(part) for each in left for part in each.parts}
         for started in left:
@@ -383,14 +359,15 @@ class UnwaitedOps:
 
     def excuse(self, group: OpGroup) -> None:
         """The collectives of a group have all ended, and an error ended who would have waited."""
-        mine = self.unfolded()
+        self.unfold()
         with self._lock:
-            for each in mine:
+            for each in self._started():
                 if each.group is group and each.call.kind < Kind.SEND:
                     each.end()
 
     def forget(self) -> None:
         """The rank ends by an error: nothing more is told."""
+        self.unfold()
         self.in_flight.clear()
         self._ranges.clear()
 
@@ -416,7 +393,7 @@ class UnwaitedOps:
             insort(self._ranges, (begin, self._count, end, writes, started))
 
     def _find(
-        self, begin: int, end: int, writes: bool, new: StartedOp | _Blocking
+        self, begin: int, end: int, writes: bool, new: StartedOp | BlockingOp
     ) -> StartedOp | None:
         """Looks at neighbours only: nested reads may hide one, and none is found that is not there."""
         ranges = self._ranges
@@ -488,7 +465,7 @@ def _next_seq(group: OpGroup, call: Call) -> int:
     return -1 if ask is None else int(ask(call))
 
 
-def _is_race(there: Range, writes: bool, new: StartedOp | _Blocking) -> bool:
+def _is_race(there: Range, writes: bool, new: StartedOp | BlockingOp) -> bool:
     old = there[4]
     if old is new or old.is_over or not (writes or there[3]):
         return False

@@ -178,13 +178,22 @@ def test_launchers_on_one_host_have_a_folder_each(tmp_path: Path) -> None:
         assert not (one / "attempt_0").exists()
 
 
-def test_logs_that_are_elsewhere_are_found_of_each_launcher_on_a_host(tmp_path: Path) -> None:
-    made = [make_logs_folder(tmp_path, log_dir=tmp_path / "at", host="a") for _ in range(2)]
-    for number, folder in enumerate(made):
-        assert folder is not None
-        make_rank_folder(folder, 0, number)
-        (folder / "attempt_0" / str(number) / "stdout.log").write_text("x")
-    assert [file.rank for file in find_kept(tmp_path)] == [0, 1]
+@pytest.mark.parametrize("is_elsewhere", [True, False])
+def test_the_output_of_all_launchers_of_a_job_is_found_and_none_of_the_job_before(
+    tmp_path: Path, is_elsewhere: bool
+) -> None:
+    log_dir = tmp_path / "elsewhere" if is_elsewhere else None
+
+    def run(count: int) -> int:
+        with ExitStack() as held:
+            for number in range(count):
+                logs = make_logs_folder(tmp_path, log_dir=log_dir, host="a", held=held)
+                assert logs is not None
+                make_rank_folder(logs, 0, number)
+                (logs / "attempt_0" / str(number) / "stdout.log").write_text("x")
+        return len(find_kept(tmp_path))
+
+    assert [run(count) for count in (2, 3, 1, 2)] == [2, 3, 1, 2]
 
 
 def test_logs_of_a_former_run_go_and_nothing_else(tmp_path: Path) -> None:

@@ -180,6 +180,23 @@ def test_starts_of_torchrun_that_may_be_repeated_have_a_folder_each(tmp_path: Pa
     assert start(0, "run-d") == "rank00000.ddr"
 
 
+@pytest.mark.parametrize("most", ["0", "2"])
+def test_a_folder_that_a_launcher_holds_is_not_taken_by_starts_of_torchrun(
+    tmp_path: Path, most: str
+) -> None:
+    environ = NO_LIMIT | {"DISTDBG_RUN_DIR": str(tmp_path)}
+    _, held = folders.make_run_folder("run-a", environ)
+    (tmp_path / "attempt_3").mkdir()
+    try:
+        restarts = {"TORCHELASTIC_MAX_RESTARTS": most, "TORCHELASTIC_RESTART_COUNT": "0"}
+        path, why = place_record("run-b", 0, environ | restarts)
+        assert path is None
+        assert "is held by a launcher" in why
+        assert (tmp_path / "attempt_3").is_dir()
+    finally:
+        os.close(held)
+
+
 def test_a_rank_that_is_just_letting_go_of_its_record_is_waited_for(tmp_path: Path) -> None:
     fd = hold(build(tmp_path, 7, "run-b"))
     letting_go = threading.Timer(0.1, os.close, [fd])
