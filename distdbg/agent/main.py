@@ -61,10 +61,9 @@ def main(argv: Sequence[str]) -> int:
     )
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, lambda *_: agent.leave())
-    path = agent_socket(chosen.run, chosen.host)
-    has_folder = False
     try:
-        has_folder = agents_folder().is_dir()  # it makes it
+        agents_folder()  # makes it
+        path = agent_socket(chosen.run, chosen.host)
         _listen(agent, path, is_patient=not chosen.orders)
         if chosen.listen:
             _listen_tcp(agent, chosen.listen)
@@ -73,10 +72,7 @@ def main(argv: Sequence[str]) -> int:
         if not chosen.orders:
             agent.close()
             return error.exit_code if isinstance(error, DistError) else 1
-        why = f"{error}"
-        if has_folder and isinstance(error, ConfigError) and is_served(path):
-            why = "another launcher of this job on this host has the agent that commands ask"
-        sys.stdout.write(f"distdbg run: {why}\n")  # the launcher's stderr
+        sys.stdout.write(f"distdbg run: {error}\n")  # the launcher's stderr
         sys.stdout.flush()
     if exports.is_asked:
         agent.export(exports)
@@ -131,6 +127,9 @@ def _listen(agent: HostAgent, path: Path, *, is_patient: bool) -> None:
             agent.server.listen_unix(path)
             return
         except ConfigError:
+            if not is_patient and is_served(path):
+                words = "another launcher of this job on this host has the agent that commands ask"
+                raise ConfigError(words) from None
             # An agent of ranks that left a moment ago, and begin anew.
             if not is_patient or time.monotonic() >= until:
                 raise

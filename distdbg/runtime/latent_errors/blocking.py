@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from distdbg.ops.call import Call, Kind
 
-if TYPE_CHECKING:
-    from distdbg.runtime.latent_errors.unwaited import OpGroup
+
+class OpGroup(Protocol):
+    """What is asked of the group of an op: how to name it, and where this rank is in it."""
+
+    record_number: int
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def engine(self) -> object: ...
+    def rank(self) -> int: ...
 
 
 class BlockingOp:

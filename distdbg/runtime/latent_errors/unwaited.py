@@ -12,7 +12,7 @@ import sys
 import threading
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from distdbg.check.sample import sample_all
 from distdbg.native import BegunOp, View
 from distdbg.ops.call import Call, Kind
 from distdbg.runtime.handles.waits import has_failed
-from distdbg.runtime.latent_errors.blocking import BlockingOp
+from distdbg.runtime.latent_errors.blocking import BlockingOp, OpGroup
 
 #: Ops in flight whose arrays are compared; with more, those begun first are left out.
 _MAX_PLACED: Final = 4096
@@ -41,18 +41,6 @@ _OVER: Final = Call(Kind.BARRIER, (), ())
 
 #: begin, a number that is used once, end, whether the op writes to it, the op.
 Range = tuple[int, int, int, bool, "StartedOp"]
-
-
-class OpGroup(Protocol):
-    """What is asked of the group of an op: how to name it, and where this rank is in it."""
-
-    record_number: int
-
-    @property
-    def label(self) -> str: ...
-    @property
-    def engine(self) -> object: ...
-    def rank(self) -> int: ...
 
 
 class StartedOp:
