@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -62,3 +65,14 @@ def finish(work: dist.Work | None) -> None:
     """Of an op that was started."""
     assert type(work) is dist.Work
     work.wait()
+
+
+def are_freed(*alive: weakref.ref[Any]) -> bool:
+    """Whether the collector frees them: it does nothing for one thread while it runs for another."""
+    until = time.monotonic() + 20
+    while any(each() is not None for each in alive):
+        if time.monotonic() > until:
+            return False
+        gc.collect()
+        time.sleep(0.01)
+    return True

@@ -16,7 +16,7 @@ from distdbg.check.latent import LatentWarning
 from distdbg.errors import MismatchError
 from distdbg.runtime.api import known_calls
 from distdbg.runtime.backends.pending import CpuPending
-from tests.ranks.known_calls import finish, hits, run
+from tests.ranks.known_calls import are_freed, finish, hits, run
 
 
 def warm_up(*arrays: Any) -> None:
@@ -69,7 +69,7 @@ def test_works_that_the_collector_drops_anywhere_hold_nobody(
 
 
 def test_an_op_that_has_failed_lets_go_of_its_array() -> None:
-    def program(rank: int) -> int:
+    def program(rank: int) -> bool:
         arrays = [np.ones(n, "f4") for n in (4, 8)]
         warm_up(*arrays)
         alive = []
@@ -81,10 +81,9 @@ def test_an_op_that_has_failed_lets_go_of_its_array() -> None:
             del x
         for work in [started(np.ones(4, "f4")) for _ in range(4)]:
             work.wait()
-        gc.collect()
-        return sum(each() is not None for each in alive)
+        return are_freed(*alive)
 
-    assert run(program) == [0, 0]
+    assert run(program) == [True, True]
 
 
 def test_a_work_that_its_group_holds_is_collected_with_it() -> None:
@@ -99,8 +98,7 @@ def test_a_work_that_its_group_holds_is_collected_with_it() -> None:
         dist.destroy_process_group(group)
         alive = weakref.ref(group)
         del group, work
-        gc.collect()
-        return alive() is None
+        return are_freed(alive)
 
     assert run(program) == [True, True]
 

@@ -21,7 +21,7 @@ from distdbg.errors import MismatchError
 from distdbg.ops.call import LikeCall
 from distdbg.runtime.api import known_calls
 from distdbg.runtime.backends import cpu
-from tests.ranks.known_calls import SIZE, finish, hits, run
+from tests.ranks.known_calls import SIZE, are_freed, finish, hits, run
 
 
 def begin(x: Any, **more: Any) -> dist.Work:
@@ -80,29 +80,29 @@ def test_an_error_right_after_the_start_leaves_the_arrays_to_the_op(
     def fail(*given: Any) -> None:
         raise MemoryError
 
+    def begin_gather(x: Any) -> dist.Work | None:
+        return dist.all_gather_into_tensor(x, np.ones(2, "f4"), async_op=True)
+
     def program(rank: int) -> None:
         x: Any = np.ones(4, "f4")
-        warm_up_async(np.ones(4, "f4"))
-        other = dist.all_reduce(np.ones(4, "f4"), async_op=True)  # the next one is not alone
+        for _ in range(2):
+            finish(begin_gather(np.ones(4, "f4")))
         both.wait(60)
         alive = weakref.ref(x)
         if rank == 0:
             with monkeypatch.context() as patch:
                 patch.setattr(known_calls if known else cpu, "CpuPending", fail)
                 with pytest.raises(MemoryError):
-                    dist.all_reduce(x, async_op=True)
+                    begin_gather(x)
             x = None
             gc.collect()  # the frames of the error
             assert alive() is not None
         both.wait(60)
         if rank == 1:
-            finish(dist.all_reduce(x, async_op=True))
-        finish(other)
+            finish(begin_gather(x))
         dist.barrier()
-        # Arrays of ops that are over go when there are more of them.
-        for work in [dist.all_reduce(np.ones(4, "f4"), async_op=True) for _ in range(4)]:
-            finish(work)
-        assert rank == 1 or alive() is None
+        warm_up_async(np.ones(4, "f4"))  # arrays of ops that are over go
+        assert rank == 1 or are_freed(alive)
 
     run(program)
 
