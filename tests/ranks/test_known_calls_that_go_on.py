@@ -195,9 +195,10 @@ def test_the_thread_of_ops_rests_again_after_it_was_woken() -> None:
         first, began = switches(thread), time.monotonic()
         for _ in range(count):
             begin(x).wait()
-        # It looks twice in half a millisecond.
+        # It looks twice in half a millisecond. One that was preempted between an op and its wait has the next
+        # few wake it; if each did, there would be more than one switch of an op.
         looks = (time.monotonic() - began) / 0.0002
-        assert switches(thread) - first < count / 4 + looks
+        assert switches(thread) - first < count / 2 + looks
 
     run(program, 1)
 
