@@ -74,5 +74,5 @@ def are_freed(*alive: weakref.ref[Any]) -> bool:
         if time.monotonic() > until:
             return False
         gc.collect()
-        time.sleep(0.01)
+        time.sleep(0.01)  # nothing tells when the collector of another thread is done
     return True

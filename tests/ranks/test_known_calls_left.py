@@ -145,7 +145,9 @@ def test_where_nothing_is_looked_for_one_in_flight_costs_others_nothing(
         for _ in range(2):
             dist.all_reduce(y)
         work = started(x)
-        while not work.begun.handle.done:  # type: ignore[union-attr]
+        begun = work.begun
+        assert begun is not None
+        while not begun.handle.done:
             dist.all_reduce(y)  # behind it
         before = hits()
         for _ in range(5):
@@ -157,9 +159,7 @@ def test_where_nothing_is_looked_for_one_in_flight_costs_others_nothing(
     assert run(program, 1) == [5]
 
 
-def test_one_that_is_begun_below_detail_is_not_looked_at_above(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_one_that_is_begun_below_detail_is_not_looked_at_above() -> None:
     def program(rank: int) -> None:
         dist.set_debug_level(dist.DebugLevel.OFF)
         x = np.ones(4, "f4")

@@ -252,7 +252,10 @@ def test_a_known_op_that_is_waited_for_at_once_costs_three_frames() -> None:
 
         sys.setprofile(note)
         try:
-            dist.all_reduce(x, async_op=True).wait()  # type: ignore[union-attr]
+            work = dist.all_reduce(x, async_op=True)
+            assert work is not None
+            work.wait()
+            del work
         finally:
             sys.setprofile(None)
         return names
@@ -288,7 +291,7 @@ def test_a_known_op_says_all_that_any_other_says(is_waited_for: bool) -> None:
             else:
                 until = time.monotonic() + 60
                 while not work.is_completed() and time.monotonic() < until:
-                    time.sleep(0.001)
+                    time.sleep(0.001)  # a program that polls is what this is about
             answers.append(ask_for_all(work, x))
         assert hits()
         assert all(each == answers[0] for each in answers)

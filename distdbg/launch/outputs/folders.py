@@ -13,7 +13,6 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -65,9 +64,7 @@ def make_logs_folder(
         if host:
             folder = _launcher_folder(folder / host, held)
             note_logs(run_folder, folder.name, None)
-        for old in attempts(folder):  # of a former run in the same folder
-            if old != folder:
-                shutil.rmtree(old, ignore_errors=True)
+        _clear(folder)  # of a former run in the same folder
     except OSError as error:
         place = log_dir or run_folder / LOGS
         raise ConfigError(
@@ -79,33 +76,34 @@ def make_logs_folder(
 
 def _launcher_folder(wanted: Path, held: ExitStack | None) -> Path:
     """The folder, or one beside it where another launcher has it; the first one clears what nobody has."""
-    for number in count(1):
-        folder = _numbered(wanted, number)
-        make_inner(folder)
-        descriptor = _lock(folder)
-        if descriptor is None:
-            continue
-        if held is None:
-            os.close(descriptor)
-        else:
-            held.callback(os.close, descriptor)
-        if number == 1:
-            _clear_others(wanted)
-        return folder
-    raise AssertionError("the numbers have no end")
+    number = 1
+    while (descriptor := _lock(folder := _numbered(wanted, number))) is None:
+        number += 1
+    if held is None:
+        os.close(descriptor)
+    else:
+        held.callback(os.close, descriptor)
+    if number == 1:
+        _clear_others(wanted)
+    return folder
 
 
 def _clear_others(wanted: Path) -> None:
-    """Of launchers of a former run in the same folder."""
-    for number in count(2):
-        folder = _numbered(wanted, number)
-        if not folder.is_dir():
-            return
+    """Of launchers of a former run; the folders stay, as another launcher may be about to lock one."""
+    number = 2
+    while (folder := _numbered(wanted, number)).is_dir():
         descriptor = _lock(folder)
         if descriptor is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+            _clear(folder)
             note_logs(wanted.parent.parent, folder.name, None)
             os.close(descriptor)
+        number += 1
+
+
+def _clear(folder: Path) -> None:
+    for old in attempts(folder):
+        if old != folder:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def _numbered(wanted: Path, number: int) -> Path:
@@ -113,7 +111,8 @@ def _numbered(wanted: Path, number: int) -> Path:
 
 
 def _lock(folder: Path) -> int | None:
-    """None: another launcher has it."""
+    """Make and lock it; None: another launcher has it."""
+    make_inner(folder)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -145,7 +145,7 @@ class StartedOp:
     def failed(self) -> None:
         """A wait for it has raised: the Work of others in flight that is dropped then is a consequence."""
         self.unwaited.unfold()
-        for other in self.unwaited._started():
+        for other in self.unwaited.going():
             other.is_excused = True
         self.end()
 
@@ -202,7 +202,7 @@ class UnwaitedOps:
         if mine and type(mine[0]) is BegunOp:
             mine[0].unfold()
 
-    def _started(self, most: int = 0) -> list[StartedOp]:
+    def going(self, most: int = 0) -> list[StartedOp]:
         """Those that are not over, of the last so many; 0: of all."""
         mine = self.in_flight[-most:]
         return [each for each in mine if type(each) is StartedOp and not each.is_over]
@@ -254,7 +254,7 @@ class UnwaitedOps:
         with self._lock:
             while mine and mine[-1].is_over:
                 mine.pop()
-            before = self._started(_MAX_BEFORE)
+            before = self.going(_MAX_BEFORE)
             if call.kind < Kind.SEND and all(
                 each.group is group and each.call.kind < Kind.SEND for each in before
             ):
@@ -328,7 +328,7 @@ class UnwaitedOps:
         """The rank leaves its groups: whatever nobody has waited for is leaked."""
         self.unfold()
         with self._lock:
-            left = self._started()
+            left = self.going()
             self.in_flight.clear()
             self._ranges.clear()
         parts = {id(part) for each in left for part in each.parts}
@@ -349,7 +349,7 @@ class UnwaitedOps:
         """The collectives of a group have all ended, and an error ended who would have waited."""
         self.unfold()
         with self._lock:
-            for each in self._started():
+            for each in self.going():
                 if each.group is group and each.call.kind < Kind.SEND:
                     each.end()
 
