@@ -26,8 +26,8 @@ constexpr int c_contiguous = 0x1;
 constexpr int writable = 0x400;
 constexpr int read_flags = c_contiguous | writable | 0x100 /* aligned */ | 0x2000 /* copied back */;
 
-// Of a collective: larger ones take longer than all of Python's part, and how they travel is for plan/ to say each time.
-constexpr std::uint64_t most_nbytes = 256 * 1024;
+// Of an asynchronous op: a larger one is worth a thread that begins with it at once.
+constexpr std::uint64_t most_started_nbytes = 256 * 1024;
 
 const NumpyArray& fields_of(PyObject* array) { return *reinterpret_cast<NumpyArray*>(array); }
 
@@ -189,12 +189,10 @@ class KnownCaller {
     if (!add_number(also_chosen, look)) return no();
     Memory out;
     Memory in;
-    if (!output.is_none() && (!reader_.read(output, look, out) || out.nbytes > most_nbytes))
+    if (!output.is_none() && !reader_.read(output, look, out)) return no();
+    if (!input.is_none() && (!reader_.read(input, look, in) || !look.add(relation(out, in))))
       return no();
-    if (!input.is_none()) {
-      if (!reader_.read(input, look, in) || in.nbytes > most_nbytes || !look.add(relation(out, in)))
-        return no();
-    }
+    if (is_async && std::max(out.nbytes, in.nbytes) > most_started_nbytes) return no();
     const KnownCalls::Known* const known = calls->find(look.bytes());
     if (known == nullptr) return to_bytes(look);
     if (!known->is_possible) return no();

@@ -211,10 +211,11 @@ void Group::exchange(const Running& op, const Wait& wait) {
     const auto mine = static_cast<std::size_t>(std::ranges::find(mates, rank_) - mates.begin());
     for (std::size_t k = 1; k < mates.size(); ++k) {
       const std::uint32_t peer = mates[(mine + k) % mates.size()];
-      const Block block = peer_block(op, peer, Space::input, rank_);
+      const Block block = peer_block(op, peer, Space::output, rank_);
       // The sizes are equal where they were compared.
-      read_peer(peer, block.address, op.own(Space::output, peer),
-                std::min(block.nbytes, op.plan.out_cuts[peer].nbytes), op.is_agreed);
+      if (op.is_agreed)
+        write_peer(peer, block.address, op.own(Space::input, peer),
+                   std::min(block.nbytes, op.plan.in_cuts[peer].nbytes), Writer::op);
     }
     gate(wait, op.in_background, 0, Scope::host);
     return;

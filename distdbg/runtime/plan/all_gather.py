@@ -2,7 +2,7 @@
 
     slots   every rank puts its input into its slot, one slot full a round; who wants it fetches
             it while the next round is filled: one gate a round
-    direct  who wants an input fetches it from where it lies; to root of a gather all write theirs
+    direct  every rank writes its input into the output of who wants it
 
 Blocks of all_gather may differ in size. A rank's own input may already lie at its place in the
 output; the interpreter skips such a copy.
@@ -42,13 +42,11 @@ def _plan(
     if topology.single_copy and largest > topology.slots_nbytes:
         steps.gate()
         if collects:
-            # First, while it is in no other cache: peers read it meanwhile.
             steps.copy(at_input(), at_output(0, rank), own)
-        if collects and travels:
-            for peer in peers_after(rank, problem.size):
-                steps.pull(peer, at_input(), at_output(0, peer), blocks[peer])
-        elif travels:
-            steps.push(problem.root, at_input(), at_output(0, rank), own)
+        if travels:
+            peers = peers_after(rank, problem.size) if collects else [problem.root]
+            for peer in peers:
+                steps.push(peer, at_input(), at_output(0, rank), own)
         steps.gate()
         return steps.plan("direct")
     rounds = cut_rounds(largest, topology.slot_nbytes, problem.itemsize)

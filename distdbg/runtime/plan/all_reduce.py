@@ -18,6 +18,10 @@ from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.steps import Plan
 
 
+#: What is folded is written to all while it is in the cache, in one system call for each.
+_PIECE_NBYTES = 256 << 10
+
+
 def plan_all_reduce(problem: Problem, topology: Topology) -> Plan:
     """The plan for the size at hand."""
     nbytes = problem.in_nbytes[0]
@@ -109,10 +113,10 @@ def two_phase(problem: Problem) -> Plan:
     shares = cut_shares(problem.in_nbytes[0], n, problem.itemsize)
     begin, length = shares[rank]
     steps.gate()
-    steps.fold(at_input(begin), at_output(begin), length, problem.order, offset=begin)
-    steps.gate()
-    for peer in peers_after(rank, n):
-        begin, length = shares[peer]
-        steps.pull(peer, at_output(begin), at_output(begin), length)
+    for offset, nbytes in cut_rounds(length, _PIECE_NBYTES, problem.itemsize):
+        at = begin + offset
+        steps.fold(at_input(at), at_output(at), nbytes, problem.order, offset=at)
+        for peer in peers_after(rank, n):
+            steps.push(peer, at_output(at), at_output(at), nbytes)
     steps.gate()
     return steps.plan("two_phase")
