@@ -26,7 +26,7 @@ _HEADS = ("ranks", "op", *(format_nbytes(nbytes) for nbytes in SIZES))
 #: How often to try again while others use the cores, and how long to wait for them.
 _TRIES, _WAIT_S = 3, 1.0
 #: For groups of two ranks, and of more: a user who asks has time.
-_BUDGET_S = (0.7, 0.7)
+_BUDGET_S = (0.8, 1.7)
 _ABOUT = {
     "stream_nbytes": "from where on outputs are written around the cache",
     "tile_nbytes": "what is folded at once, where it is read directly",

@@ -71,6 +71,13 @@ PointToPoint::PointToPoint(Group& group)
           : std::min(most_inline_nbytes, segment.channel_nbytes() / 2 - sizeof(Frame));
 }
 
+// Of a send that waits. What is longer than what is pushed is better read from where it lies.
+std::uint64_t PointToPoint::most_inline(std::uint32_t to) const {
+  if (group_.patience().has_own_core() || !group_.can_read(to)) return blocking_inline_nbytes_;
+  const std::uint64_t pushed = std::max(group_.tuning().pushed_nbytes, inline_nbytes_);
+  return std::min(blocking_inline_nbytes_, pushed);
+}
+
 PointToPoint::~PointToPoint() {
   {
     const std::lock_guard lock(mutex_);
@@ -185,7 +192,7 @@ MessagePointer PointToPoint::post_send(const MessagePointer& message, bool is_no
   }
   const std::uint64_t most = !group_.is_here(to) ? net_inline_nbytes
                              : is_async          ? inline_nbytes_
-                                                 : blocking_inline_nbytes_;
+                                                 : most_inline(to);
   if (region.nbytes <= most) frame.payload_nbytes = region.nbytes;
   peers_[to].sends.emplace(frame.id, message);
   if (is_note) progress();  // answers to earlier ones

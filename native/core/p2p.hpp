@@ -298,6 +298,7 @@ class PointToPoint : private Receiver {
   }
   void connect(std::uint32_t peer, const Wait& wait);
   void watch(const Message& message, const Wait& wait, std::int64_t& next_death_check_ns);
+  std::uint64_t most_inline(std::uint32_t to) const;
   void sleep(const Message* message, std::int64_t timeout_ns);
   void look_after(const std::vector<MessagePointer>& unfinished, std::int64_t next_check);
   bool has_bridge();

@@ -158,7 +158,7 @@ def test_both_ways_write_the_same_record(ranks: Callable[..., list[Any]]) -> Non
 # ------------------------------------------------------------------------------------- errors
 
 
-def test_messages_of_any_size_are_known_and_large_collectives_are_not() -> None:
+def test_blocking_calls_of_any_size_are_known_and_large_asynchronous_ones_are_not() -> None:
     def program(rank: int) -> list[int]:
         x, y = np.arange(1 << 18, dtype="f4"), np.zeros(1 << 18, "f4")  # 1 MiB
         for _ in range(3):
@@ -170,9 +170,12 @@ def test_messages_of_any_size_are_known_and_large_collectives_are_not() -> None:
         assert np.array_equal(x, y)
         for _ in range(5):
             dist.all_reduce(y)
-        return [messages, hits() - before - messages]
+        blocking = hits() - before - messages
+        for _ in range(5):
+            dist.all_reduce(y, async_op=True).wait()
+        return [messages, blocking, hits() - before - messages - blocking]
 
-    assert run(program) == [[10, 0]] * SIZE
+    assert run(program) == [[10, 4, 0]] * SIZE
 
 
 def raised_by(call: Callable[[], Any]) -> list[Any]:

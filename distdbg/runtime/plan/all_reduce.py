@@ -17,7 +17,6 @@ from distdbg.runtime.plan.cut import alignment, cut_rounds, cut_shares
 from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.steps import Plan
 
-
 #: What is folded is written to all while it is in the cache, in one system call for each.
 _PIECE_NBYTES = 256 << 10
 

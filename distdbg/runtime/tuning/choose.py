@@ -22,6 +22,7 @@ from distdbg.runtime.tuning.trials import (
     NEVER_STREAMED,
     SIZES,
     SMALL_TILE,
+    STREAM,
     VARIANTS,
     Trial,
 )
@@ -58,9 +59,9 @@ def choose_profile(pairs: Times, crowds: Times, pause_ns: float) -> Profile:
         pushed_nbytes=_pushed(pairs, default.pushed_nbytes),
         spins=max(20, min(2000, round(_SPIN_NS / pause_ns))) if pause_ns > 0 else default.spins,
     )
-    if _wins(pairs, "stream", Kind.BROADCAST, SIZES[2], EARLY):
+    if _wins(pairs, STREAM, Kind.BROADCAST, SIZES[2], EARLY):
         profile = replace(profile, stream_nbytes=SIZES[2] // 2)
-    elif _wins(pairs, "stream", Kind.BROADCAST, SIZES[3], NEVER_STREAMED):
+    elif _wins(pairs, STREAM, Kind.BROADCAST, SIZES[3], NEVER_STREAMED):
         profile = replace(profile, stream_nbytes=NEVER)
     for name in (SMALL_TILE, LARGE_TILE):
         if _wins(pairs, "tile", Kind.REDUCE_SCATTER, SIZES[2], name):

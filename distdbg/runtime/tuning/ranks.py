@@ -7,7 +7,8 @@
 Every rank writes what it sends before each second op: a peer that has read it has it in its cache no more.
 That counts, since it is what a way costs the program: lines that peers have are to be taken back. What the
 writing takes by itself does not. Where nobody writes, a peer finds in its cache what it has read before.
-Programs do both.
+Programs do both. Where it is about writing around the cache, they read what they have got as well: what is
+not in the cache then takes them longer than the op was shorter.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from distdbg.runtime.backends.planner import Planner
 from distdbg.runtime.backends.shared_memory import channel_nbytes_for
 from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.plan import Topology
-from distdbg.runtime.tuning.trials import DEFAULT, REPETITIONS, VARIANTS, Trial
+from distdbg.runtime.tuning.trials import DEFAULT, STREAM, VARIANTS, Trial
 
 _SLOT_NBYTES = 512 << 10
 #: Beside the variants of a trial: nothing but the writing.
@@ -222,12 +223,14 @@ class _Rank:
 
     def _time(self, trial: Trial) -> dict[str, list[float]]:
         ops = {name: self._op(trial, self._variants[name]) for name in trial.variants}
+        if trial.topic == STREAM:
+            ops = {name: self._and_read(trial, op) for name, op in ops.items()}
         write = self._write(trial)
         times: dict[str, list[float]] = {name: [] for name in (_WRITING, *ops)}
         for op in ops.values():  # makes the plan, and touches the slots
             op()
         ops[_WRITING] = lambda: None
-        for _ in range(REPETITIONS):
+        for _ in range(trial.repetitions):
             for name, op in ops.items():
                 op()  # what another variant has left in the caches is gone
                 self._meet()
@@ -245,6 +248,19 @@ class _Rank:
             return lambda: None
         nbytes = self._source_nbytes(trial)
         return partial(ctypes.memset, View(self._array("source", nbytes), False).address, 0, nbytes)
+
+    def _and_read(self, trial: Trial, op: Callable[[], None]) -> Callable[[], None]:
+        """What a program does after a broadcast: read what it has got, here for a byte that is not in it."""
+        address = View(self._array("source", trial.nbytes), False).address
+        look = partial(
+            ctypes.CDLL(None).memchr, ctypes.c_void_p(address), 1, ctypes.c_size_t(trial.nbytes)
+        )
+
+        def both() -> None:
+            op()
+            look()
+
+        return both
 
     def _source_nbytes(self, trial: Trial) -> int:
         return trial.nbytes * (self._ranks if trial.kind is Kind.ALL_TO_ALL else 1)

@@ -20,6 +20,8 @@ DEFAULT, HALF, DIRECT = TransportKind.SLOTS, TransportKind.HALF, TransportKind.D
 EARLY, NEVER_STREAMED = "streamed", "not streamed"
 SMALL_TILE, LARGE_TILE = "small tile", "large tile"
 ASLEEP = "asleep"
+#: The topic of trials about writing around the cache.
+STREAM = "stream"
 
 _DIRECT = Profile(
     pairs=Ways.all(TransportKind.DIRECT),
@@ -48,10 +50,11 @@ _PAIR_KINDS = (
 )
 _CROWD_KINDS = tuple(kind for kind in _PAIR_KINDS if kind is not Kind.SEND)
 #: About as many bytes are moved by a block of ops as make its time worth something.
-_BLOCK_NBYTES = 8 << 20
+_BLOCK_NBYTES = 2 << 20
 _MOST_OPS = 24
-#: How often the variants of a trial take turns.
-REPETITIONS = 3
+#: How often the variants of a trial take turns: often where a block is short, since something disturbs some.
+_REPETITIONS = {64 << 10: 15, 512 << 10: 9}
+_LEAST_REPETITIONS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,11 @@ class Trial:
         """How many make a block; before each second one its ranks write what they send."""
         return max(1, min(_MOST_OPS, _BLOCK_NBYTES // max(self.nbytes, 1)) // 2) * 2
 
+    @property
+    def repetitions(self) -> int:
+        """How often its variants take turns."""
+        return _REPETITIONS.get(self.nbytes, _LEAST_REPETITIONS)
+
 
 def trials_for(ranks: int, cores: int) -> list[Trial]:
     """Those of a group of so many ranks, which stands for all with two ranks, or for all larger ones."""
@@ -87,10 +95,10 @@ def _pair_trials() -> Iterator[Trial]:
             if nbytes < SIZES[-1] or kind in (Kind.ALL_REDUCE, Kind.BROADCAST, Kind.SEND):
                 yield Trial(kind, nbytes, _ways_of(kind, nbytes))
         if nbytes == SIZES[2]:
-            yield Trial(Kind.BROADCAST, nbytes, (DEFAULT, EARLY), "stream")
+            yield Trial(Kind.BROADCAST, nbytes, (DEFAULT, EARLY), STREAM)
             yield Trial(Kind.REDUCE_SCATTER, nbytes, (DIRECT, SMALL_TILE, LARGE_TILE), "tile")
         if nbytes == SIZES[3]:
-            yield Trial(Kind.BROADCAST, nbytes, (DEFAULT, NEVER_STREAMED), "stream")
+            yield Trial(Kind.BROADCAST, nbytes, (DEFAULT, NEVER_STREAMED), STREAM)
 
 
 def _crowd_trials(ranks: int, cores: int) -> Iterator[Trial]:
@@ -98,7 +106,7 @@ def _crowd_trials(ranks: int, cores: int) -> Iterator[Trial]:
         yield Trial(Kind.BARRIER, 0, (DEFAULT, ASLEEP), "sleep")
     for nbytes in _ORDER:
         for kind in _CROWD_KINDS:
-            if nbytes < SIZES[-1] and (kind is not Kind.ALL_TO_ALL or nbytes < SIZES[2]):
+            if nbytes < SIZES[-1]:
                 yield Trial(kind, nbytes, _ways_of(kind, nbytes))
 
 
