@@ -4,9 +4,10 @@
     two_phase_slots  every rank folds its share of all slots, and collects the others' shares; the
                      rounds overlap: after one gate a rank folds round k, fills round k+1 and
                      collects round k-1, so that R rounds cost R+1 gates
-    two_phase        the same straight between the users' arrays, without slots and rounds
+    two_phase        every rank folds its share straight from the users' arrays, piece by piece, and writes
+                     each piece into all of them: no slots, no rounds, no gate in between
 
-The input and the output are the same memory. `two_phase` may still fold into the output while
+The input and the output are the same memory. `two_phase` may still write into the outputs while
 peers read inputs, because a share of the inputs is read only by the rank that folds it.
 """
 

@@ -7,8 +7,9 @@ element. All ranks of a group must have the same `Ways`, for their plans to matc
     slots   through the slots, a slot full a round: a second copy, in a cache that both have
     half    the same in rounds of half a slot of 512 KiB: one rank fills while another takes, and less cache
             is used; but there are more gates. Groups with smaller slots have the shorter rounds anyway
-    direct  from where it lies: one copy, and a system call that finds the other process's pages; where one
-            rank has what the others want, it writes a part of theirs itself
+    direct  from where it lies to where it goes: one copy, and a system call that finds the other process's
+            pages. Ranks read what they fold and what one of them has for all, who writes a share of that
+            itself, and write what each has for the others
 
 Where ranks cannot reach each other (`Topology.single_copy`), everything goes through the slots.
 """
