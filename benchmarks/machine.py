@@ -53,7 +53,10 @@ class _IoVec(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Seconds of all cores so far: of everybody, and of this process and those it has waited for."""
+    """Seconds of all cores so far: of everybody, and of this process and those it has waited for.
+
+    What a host takes from its virtual machines for others counts as used by others.
+    """
 
     at_s: float
     everybody_s: float
@@ -68,11 +71,11 @@ class Usage:
 def read_usage() -> Usage:
     """As of now."""
     first = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
-    user, nice, system, _idle, _iowait, irq, softirq = (int(ticks) for ticks in first[:7])
+    user, nice, system, _idle, _iowait, irq, softirq, stolen = (int(ticks) for ticks in first[:8])
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return Usage(
         time.monotonic(),
-        (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK"),
+        (user + nice + system + irq + softirq + stolen) / os.sysconf("SC_CLK_TCK"),
         sum(each.ru_utime + each.ru_stime for each in used),
     )
 

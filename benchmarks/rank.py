@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from pathlib import Path
 
 from benchmarks.cases import Case
@@ -20,6 +21,10 @@ from benchmarks.measure import Limits, measure
 
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 """Who says which rank this is: launch.py, Open MPI's launcher, MPICH's launcher."""
+
+SETTLE_S = 1.0
+"""What starts beside a job, as distdbg's agent does, takes a core for its first half second. A row is what an op takes after
+that, for every library."""
 
 
 def main(text: str) -> None:
@@ -31,6 +36,7 @@ def main(text: str) -> None:
         os.sched_setaffinity(0, {allowed[rank % len(allowed)]})
     library = open_library(order["library"], rank, order["world_size"], order["port"])
     limits = Limits(**order["limits"])
+    time.sleep(SETTLE_S)
     with Path(order["results"] if library.rank == 0 else os.devnull).open("w") as out:
         for kind, nbytes in order["cases"]:
             before = resource.getrusage(resource.RUSAGE_SELF)

@@ -50,13 +50,13 @@ inline void cpu_relax() {
 }
 
 // For how long a wait sleeps at once, without a yield, since a yield gave the core to a stranger. Short at first:
-// most strangers are there for a moment. While they come again, it is twice as long each time.
+// most strangers are there for a moment. Where one is back at once, it is twice as long each time.
 class Rest {
  public:
   bool is_on(std::int64_t now) const { return now < until_ns_.load(std::memory_order_relaxed); }
   void begin(std::int64_t now) {
     const std::int64_t last = last_ns_.load(std::memory_order_relaxed);
-    const bool is_again = now < until_ns_.load(std::memory_order_relaxed) + soon * last;
+    const bool is_again = now < until_ns_.load(std::memory_order_relaxed) + soon_ns;
     const std::int64_t next = is_again ? std::min(2 * last, most_ns) : least_ns;
     last_ns_.store(next, std::memory_order_relaxed);
     until_ns_.store(now + next, std::memory_order_relaxed);
@@ -66,7 +66,8 @@ class Rest {
   static constexpr std::int64_t most_ns = 50 * ns_per_ms;
 
  private:
-  static constexpr std::int64_t soon = 4;  // in rests like the last
+  // Not longer after a long rest: ranks that copy much take as long as a stranger, and what they do next may be short.
+  static constexpr std::int64_t soon_ns = 12 * ns_per_ms;
   // Threads of a rank may write both at once; any of the values will do.
   std::atomic<std::int64_t> until_ns_{0};
   std::atomic<std::int64_t> last_ns_{0};

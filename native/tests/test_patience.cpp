@@ -49,14 +49,14 @@ int main() {
   rest.begin(now);
   CHECK(rest.is_on(now) && !rest.is_on(now + Rest::least_ns));
   for (std::int64_t length = 2 * Rest::least_ns; length < Rest::most_ns; length *= 2) {
-    now += length;
+    now += length / 2 + 10 * ms;
     rest.begin(now);
     CHECK(rest.is_on(now + length - 1) && !rest.is_on(now + length));
   }
   now += Rest::most_ns;
   rest.begin(now);
   CHECK(rest.is_on(now + Rest::most_ns - 1) && !rest.is_on(now + Rest::most_ns));
-  now += 5 * Rest::most_ns;
+  now += Rest::most_ns + 20 * ms;
   rest.begin(now);
   CHECK(!rest.is_on(now + Rest::least_ns));
   std::puts("test_patience: passed");

@@ -127,6 +127,10 @@ def test_the_targets_of_a_row_follow_from_its_case() -> None:
     assert judge(Case("barrier", 0), 2, {**times, "openmpi": 0.9}) == [
         ("at most 2x openmpi", False)
     ]
+    slower = {**times, "openmpi": times["distdbg"] / 2.5}
+    assert judge(Case("broadcast", 8), 4, slower) == [("at most 3x openmpi", True)]
+    assert judge(Case("broadcast", 8), 2, slower) == [("at most 2x openmpi", False)]
+    assert judge(Case("all_gather", 8), 4, slower) == [("at most 2x openmpi", False)]
 
 
 def test_without_our_own_time_there_is_no_target() -> None:

@@ -3,7 +3,7 @@
     slots   root puts its data into its slot, one slot full a round; the others fetch what is
             theirs while root fills the next round: one gate a round
     direct  the others fetch from root's array, and root, which would have nothing to do, writes the
-            last share into theirs: so all ranks copy equally much
+            last part into theirs, as much as it can in the same time
 
 All ranks are on one host and share its memory bandwidth, so passing data on along a chain or a
 tree would only add copies.
@@ -12,7 +12,7 @@ tree would only add copies.
 from __future__ import annotations
 
 from distdbg.runtime.plan.build import StepBuilder, at_input, at_output, at_slot, peers_after
-from distdbg.runtime.plan.cut import cut_rounds, cut_shares
+from distdbg.runtime.plan.cut import alignment, cut_rounds
 from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.steps import Plan
 
@@ -23,11 +23,11 @@ def plan_broadcast(problem: Problem, topology: Topology) -> Plan:
     steps = StepBuilder()
     is_root = problem.rank == problem.root
     if topology.single_copy and nbytes > topology.slots_nbytes:
-        begin, length = cut_shares(nbytes, problem.size, problem.itemsize)[-1]
+        begin = _fetched_nbytes(problem)
         steps.gate()
         if is_root:
             for peer in peers_after(problem.root, problem.size):
-                steps.push(peer, at_input(begin), at_output(begin), length)
+                steps.push(peer, at_input(begin), at_output(begin), nbytes - begin)
         else:
             steps.pull(problem.root, at_input(), at_output(), begin)
         steps.gate()
@@ -44,6 +44,17 @@ def plan_broadcast(problem: Problem, topology: Topology) -> Plan:
                 steps.copy(at_input(rounds[k + 1][0]), at_slot(), rounds[k + 1][1])
             steps.gate()
     return steps.plan("slots")
+
+
+def _fetched_nbytes(problem: Problem) -> int:
+    """How much the others fetch while root writes the rest.
+
+    Root writes three bytes into one array in the time in which another rank fetches two that root has just written. And
+    what nobody fetches is root's alone when it writes it anew.
+    """
+    nbytes, others = problem.out_nbytes[0], problem.size - 1
+    align = alignment(nbytes, problem.itemsize)
+    return nbytes * 2 * others // (2 * others + 3) // align * align
 
 
 def take_block(steps: StepBuilder, problem: Problem) -> None:
