@@ -15,6 +15,7 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,42 +26,56 @@ from distdbg.errors import DistError, PeerLost
 
 #: Of float32; each half takes many pieces.
 COUNT = 32 << 20
-DIRECT = "broadcast=direct,pushed_nbytes=0"
+DIRECT = "broadcast=direct,all_reduce=direct,all_gather=direct,all_to_all=direct,pushed_nbytes=0"
+#: Op -> of the array of rank 1, an element that rank 0 writes early.
+WRITTEN = {
+    "broadcast": COUNT // 2,
+    "send": COUNT // 2,
+    "all_reduce": 0,
+    "all_gather": 0,
+    "all_to_all": 0,
+}
 
 
-def move(op: str, x: Any) -> None:
-    """Rank 0 has the array, rank 1 gets it."""
-    if op == "broadcast":
-        dist.broadcast(x, src=0)
-    elif dist.get_rank() == 0:
-        dist.send(x, 1)
-    else:
-        dist.recv(x, 0)
+def mover(op: str, x: Any) -> Callable[[], object]:
+    """An op in which rank 0 writes into `x` of rank 1, which is ones afterwards."""
+    is_sender = dist.get_rank() == 0
+    match op:
+        case "broadcast":
+            return partial(dist.broadcast, x, src=0)
+        case "send":
+            return partial(dist.send, x, 1) if is_sender else partial(dist.recv, x, 0)
+        case "all_reduce":
+            return partial(dist.all_reduce, x)
+        case "all_gather":
+            return partial(dist.all_gather_into_tensor, x, np.ones(x.size // 2, np.float32))
+        case _:
+            return partial(dist.all_to_all_single, x, np.ones_like(x))
 
 
-def move_for_ever(op: str, x: Any) -> None:
+def call_for_ever(move: Callable[[], object]) -> None:
     while True:
-        move(op, x)
+        move()
 
 
 def one_dies(op: str, victim: int) -> dict[str, Any]:
     os.environ["DISTDBG_TUNE"] = DIRECT
     dist.init_process_group()
-    x = np.ones(COUNT, np.float32)
-    move(op, x)
+    move = mover(op, np.ones(COUNT, np.float32))
+    move()
     if dist.get_rank() == victim:
         faulthandler.disable()  # this death is meant
         threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGKILL]).start()
     began = time.monotonic()
     with pytest.raises(PeerLost) as caught:
-        move_for_ever(op, x)
+        call_for_ever(move)
     with suppress(DistError):
         dist.destroy_process_group()
     return {"peer": caught.value.peer, "took_s": time.monotonic() - began}
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-@pytest.mark.parametrize("op", ["broadcast", "send"])
+@pytest.mark.parametrize("op", WRITTEN)
 def test_a_death_while_both_copy_is_named(
     ranks: Callable[..., list[Any]], op: str, victim: int
 ) -> None:
@@ -70,8 +85,7 @@ def test_a_death_while_both_copy_is_named(
     assert found["took_s"] < 30
 
 
-def stop_as_soon_as_it_writes(pid: int, x: Any) -> None:
-    at = x.size // 2
+def stop_as_soon_as_it_writes(pid: int, x: Any, at: int) -> None:
     until = time.monotonic() + 30
     while x[at] != 1 and time.monotonic() < until:
         pass  # it is over in milliseconds
@@ -85,18 +99,19 @@ def one_gives_up(op: str) -> dict[str, Any]:
     pid = np.array([os.getpid()])
     dist.broadcast(pid, src=0)
     x = np.full(COUNT, float(is_sender), np.float32)
+    move = mover(op, x)
     found: dict[str, Any] = {}
     if is_sender:
         with pytest.raises(DistError):
-            move(op, x)
+            move()
     else:
-        thread = threading.Thread(target=stop_as_soon_as_it_writes, args=[int(pid[0]), x])
+        thread = threading.Thread(target=stop_as_soon_as_it_writes, args=[int(pid[0]), x, WRITTEN[op]])
         thread.start()
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         signal.setitimer(signal.ITIMER_REAL, 1.0)
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            move(op, x)
+            move()
         found["took_s"] = time.monotonic() - began
         thread.join()
         found["was_cut_off"] = bool((x == 0).any())
@@ -105,7 +120,7 @@ def one_gives_up(op: str) -> dict[str, Any]:
         time.sleep(0.5)  # nothing says that a rank writes no more
         found["is_as_it_was"] = bool((x == 7).all())
         alive = weakref.ref(x)
-        del x, thread
+        del x, thread, move
         gc.collect()
         found["is_kept"] = alive() is not None
     with suppress(DistError):
@@ -113,7 +128,7 @@ def one_gives_up(op: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("op", ["broadcast", "send"])
+@pytest.mark.parametrize("op", WRITTEN)
 def test_a_rank_that_has_given_up_is_not_written_to(
     ranks: Callable[..., list[Any]], op: str
 ) -> None:
@@ -186,12 +201,12 @@ def both_are_forbidden(op: str) -> bool:
     os.environ["DISTDBG_TUNE"] = DIRECT
     dist.init_process_group()
     x = np.full(COUNT, 1.0 - dist.get_rank(), np.float32)
-    move(op, x)
+    mover(op, x)()
     dist.destroy_process_group()
     return bool((x == 1).all())
 
 
-@pytest.mark.parametrize("op", ["broadcast", "send"])
+@pytest.mark.parametrize("op", WRITTEN)
 def test_where_no_process_may_be_written_to_slots_are_used(
     ranks: Callable[..., list[Any]], op: str
 ) -> None:
