@@ -134,7 +134,9 @@ def format_report(machine: dict[str, str], peers: Sequence[Peer], result: Compar
     lines += ["", *_format_cores(measured)]
     for place, cores in result.others.items():
         said = ", ".join(f"{each:.1f}" for each in cores)
-        lines.append(f"others: {place}: others, or the host of this machine, used {said} cores in the rounds")
+        lines.append(
+            f"others: {place}: others, or the host of this machine, used {said} cores in the rounds"
+        )
     lines += [f"gap: {place}: {reason}" for place, reason in result.gaps.items()]
     met, total = count_targets(measured)
     lines.append(f"targets: {met} of {total} met; took {result.took_s:.0f} s")

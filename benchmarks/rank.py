@@ -23,8 +23,8 @@ RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 """Who says which rank this is: launch.py, Open MPI's launcher, MPICH's launcher."""
 
 SETTLE_S = 1.0
-"""What starts beside a job, as distdbg's agent does, takes a core for its first half second. A row is what an op takes after
-that, for every library."""
+"""What starts beside a job, as distdbg's agent does, takes a core for its first half second. A row is what an
+op takes after that, for every library."""
 
 
 def main(text: str) -> None:

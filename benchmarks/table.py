@@ -16,7 +16,7 @@ OURS = "distdbg"
 LARGE_NBYTES = 64 << 10
 SMALL_NBYTES = 8
 MOST_OPENMPI_RATIO = 2.0
-#: Where four ranks share two cores, and Open MPI's root or sender waits for nobody, so that no core changes its process.
+#: Four ranks share two cores, and Open MPI's root or sender waits for nobody: no core changes its process.
 MOST_OPENMPI_RATIO_UNASKED = 3.0
 MOST_GLOO_SHARE = 1 / 30
 

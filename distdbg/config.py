@@ -154,8 +154,8 @@ VARIABLES: tuple[Variable, ...] = (
         "DISTDBG_KNOWN_CALLS",
         "bool",
         True,
-        "Whether a blocking call on small arrays that looks like one of before is carried out without the "
-        "Python code that checked that one; for comparing the two.",
+        "Whether a blocking call, or an asynchronous one on at most 256 KiB, that looks like one of before "
+        "is carried out without the Python code that checked that one; for comparing the two.",
     ),
     Variable(
         "DISTDBG_LINK",

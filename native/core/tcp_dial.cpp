@@ -11,6 +11,7 @@
 
 #include "error.hpp"
 #include "store_address.hpp"
+#include "tcp_congestion.hpp"
 
 namespace distdbg {
 namespace {
@@ -51,7 +52,7 @@ class Dial {
         error_number = errno;
         continue;
       }
-      avoid_pacing(socket.get(), at->ai_addr);
+      begin_unpaced(socket.get());
       error_number = connect(socket.get(), *at);
       if (error_number != 0) continue;
       is_connected_ = true;

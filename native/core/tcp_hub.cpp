@@ -19,6 +19,7 @@
 #include "store_address.hpp"
 #include "store_wire.hpp"
 #include "tcp_complaints.hpp"
+#include "tcp_congestion.hpp"
 #include "tcp_desk.hpp"
 #include "tcp_socket.hpp"
 #include "tcp_transport.hpp"
@@ -50,7 +51,7 @@ Fd listen_at(const std::string& host, const std::string& port) {
       return ::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
                       at->ai_protocol);
     });
-    if (fd) avoid_pacing(fd.get(), at->ai_addr);  // connections that are accepted are like it
+    if (fd) begin_unpaced(fd.get());  // connections that are accepted are like it
     const int on = 1;
     if (fd && ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
         ::bind(fd.get(), at->ai_addr, at->ai_addrlen) == 0 && ::listen(fd.get(), backlog) == 0)

@@ -16,6 +16,7 @@
 
 #include "error.hpp"
 #include "fork.hpp"
+#include "tcp_congestion.hpp"
 
 namespace distdbg {
 namespace {
@@ -147,22 +148,7 @@ void set_link_options(int fd, int keepalive_s) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, keepalive_s - probes * probe_s));
   set(IPPROTO_TCP, TCP_KEEPINTVL, probe_s);
   set(IPPROTO_TCP, TCP_KEEPCNT, probes);
-}
-
-void avoid_pacing(int fd, const sockaddr* address) {
-  const auto* const v4 = reinterpret_cast<const sockaddr_in*>(address);
-  const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(address);
-  const bool is_loopback = address->sa_family == AF_INET ? ntohl(v4->sin_addr.s_addr) >> 24 == 127
-                                                         : address->sa_family == AF_INET6 &&
-                                                               IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
-  if (!is_loopback) return;
-  char name[16] = {};
-  socklen_t nbytes = sizeof name - 1;
-  if (::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &nbytes) != 0) return;
-  constexpr std::string_view paced = "bbr";
-  constexpr std::string_view plain = "reno";  // every kernel has it, and everybody may use it
-  if (std::string_view(name).starts_with(paced))
-    ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, plain.data(), plain.size());
+  pace_if_far(fd);
 }
 
 LinkProgress link_progress(int fd) {

@@ -58,10 +58,6 @@ std::string errno_words(int error_number);
 // Small messages leave at once; an idle peer whose host falls silent is noticed within `keepalive_s`.
 void set_link_options(int fd, int keepalive_s);
 
-// Before a socket connects to `address`, or listens there. Within one machine nothing is congested, and an
-// algorithm that sends at a rate of its own (bbr) takes two to three times as long.
-void avoid_pacing(int fd, const sockaddr* address);
-
 // What the kernel knows of a link with unanswered data.
 struct LinkProgress {
   std::uint32_t unacked = 0;         // segments

@@ -105,7 +105,9 @@ def one_gives_up(op: str) -> dict[str, Any]:
         with pytest.raises(DistError):
             move()
     else:
-        thread = threading.Thread(target=stop_as_soon_as_it_writes, args=[int(pid[0]), x, WRITTEN[op]])
+        thread = threading.Thread(
+            target=stop_as_soon_as_it_writes, args=[int(pid[0]), x, WRITTEN[op]]
+        )
         thread.start()
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         signal.setitimer(signal.ITIMER_REAL, 1.0)

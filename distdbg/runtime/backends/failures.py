@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec
 
 from distdbg.check.arrays import explain_arrays
 from distdbg.check.explain import BACKWARD_OF, explain_mismatch
@@ -50,6 +51,26 @@ _REFUSING = ("broken", "peer_lost", "network", "aborted")
 _INTACT = "no data was exchanged; the group is still usable"
 
 
+_P = ParamSpec("_P")
+_Explain = Callable[Concatenate[NativeError, _P], DistError]
+
+
+def _or_that_it_is_closed(explain: _Explain[_P]) -> _Explain[_P]:
+    """Another thread may close the group while its error is explained: then that is the error."""
+
+    @wraps(explain)
+    def explain_either(error: NativeError, /, *args: _P.args, **kwargs: _P.kwargs) -> DistError:
+        try:
+            return explain(error, *args, **kwargs)
+        except NativeError as closed:
+            if closed.fault != "usage":
+                raise
+            return explain(closed, *args, **kwargs)
+
+    return explain_either
+
+
+@_or_that_it_is_closed
 def to_public(
     error: NativeError,
     call: Call,

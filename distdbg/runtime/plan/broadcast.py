@@ -49,8 +49,8 @@ def plan_broadcast(problem: Problem, topology: Topology) -> Plan:
 def _fetched_nbytes(problem: Problem) -> int:
     """How much the others fetch while root writes the rest.
 
-    Root writes three bytes into one array in the time in which another rank fetches two that root has just written. And
-    what nobody fetches is root's alone when it writes it anew.
+    Root writes three bytes into one array in the time in which another rank fetches two that root has just
+    written. And what nobody fetches is root's alone when it writes it anew.
     """
     nbytes, others = problem.out_nbytes[0], problem.size - 1
     align = alignment(nbytes, problem.itemsize)

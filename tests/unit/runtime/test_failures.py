@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from distdbg.errors import JobAborted, MismatchError, RankLeft
+from distdbg.errors import JobAborted, MismatchError, RankLeft, UsageError
+from distdbg.native import NativeError
 from distdbg.ops.call import Kind
 from distdbg.runtime.backends.failures import to_public
 
@@ -50,3 +51,21 @@ def test_a_rank_that_found_a_difference_and_left_is_told_by_the_difference() -> 
         )
         assert type(found) is kind
         assert (found.what == differs) == (cause is not None)
+
+
+class _Closed(NativeError):
+    fault = "usage"
+
+
+def test_a_group_that_another_thread_closes_meanwhile_is_told_as_closed() -> None:
+    def cause() -> None:
+        raise _Closed("this rank has left the group")
+
+    call: Any = SimpleNamespace(kind=Kind.ALL_REDUCE, name="all_reduce")
+    error: Any = _Left("left (returned)")
+    group: Any = SimpleNamespace(seq=2, cause=cause)
+    found = to_public(
+        error, call, group=group, name="world", rank=1, global_ranks=[0, 1], waited_s=1.0
+    )
+    assert type(found) is UsageError
+    assert found.what == "all_reduce on group 'world': this rank has left the group"
