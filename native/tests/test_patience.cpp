@@ -53,7 +53,7 @@ int main() {
     rest.begin(now);
     CHECK(rest.is_on(now + length - 1) && !rest.is_on(now + length));
   }
-  now += Rest::most_ns;
+  now += Rest::most_ns - 10 * ms;
   rest.begin(now);
   CHECK(rest.is_on(now + Rest::most_ns - 1) && !rest.is_on(now + Rest::most_ns));
   now += Rest::most_ns + 20 * ms;

@@ -92,9 +92,12 @@ def stop_as_soon_as_it_writes(pid: int, x: Any, at: int) -> None:
     os.kill(pid, signal.SIGSTOP)
 
 
-def one_gives_up(op: str) -> dict[str, Any]:
+def one_gives_up(op: str, is_known: bool) -> dict[str, Any]:
     os.environ["DISTDBG_TUNE"] = DIRECT
     dist.init_process_group()
+    if is_known:  # so that the next call like these runs without Python
+        for _ in range(3):
+            mover(op, np.ones(COUNT, np.float32))()
     is_sender = dist.get_rank() == 0
     pid = np.array([os.getpid()])
     dist.broadcast(pid, src=0)
@@ -130,11 +133,14 @@ def one_gives_up(op: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("op", WRITTEN)
+@pytest.mark.parametrize(
+    ("op", "is_known"),
+    [*((op, False) for op in WRITTEN), ("all_gather", True), ("all_reduce", True)],
+)
 def test_a_rank_that_has_given_up_is_not_written_to(
-    ranks: Callable[..., list[Any]], op: str
+    ranks: Callable[..., list[Any]], op: str, is_known: bool
 ) -> None:
-    found = ranks(one_gives_up, 2, op=op)[1]
+    found = ranks(one_gives_up, 2, op=op, is_known=is_known)[1]
     assert found["was_cut_off"]
     assert found["is_as_it_was"]
     assert found["took_s"] < 10
@@ -215,10 +221,11 @@ def test_where_no_process_may_be_written_to_slots_are_used(
     assert ranks(both_are_forbidden, 2, op=op) == [True, True]
 
 
-def both_send_and_receive(counts: list[int]) -> list[bool]:
-    os.environ["DISTDBG_TUNE"] = DIRECT
+def both_send_and_receive(counts: list[int], tune: str) -> list[bool]:
+    """Each rank and its neighbour."""
+    os.environ["DISTDBG_TUNE"] = tune
     dist.init_process_group()
-    rank, peer = dist.get_rank(), 1 - dist.get_rank()
+    rank, peer = dist.get_rank(), dist.get_rank() ^ 1
     right = []
     for count in counts:
         mine, theirs = (np.arange(count, dtype=np.float32) + r for r in (rank, peer))
@@ -228,7 +235,7 @@ def both_send_and_receive(counts: list[int]) -> list[bool]:
         work.wait()
         right.append(bool((x == theirs).all()))
         x.fill(-1)
-        if rank == 0:
+        if rank < peer:
             dist.send(mine, peer)
             dist.recv(x)  # from any rank
         else:
@@ -242,7 +249,19 @@ def both_send_and_receive(counts: list[int]) -> list[bool]:
 def test_halves_meet_also_in_an_irecv_and_in_a_recv_from_any_rank(
     ranks: Callable[..., list[Any]],
 ) -> None:
-    assert ranks(both_send_and_receive, 2, counts=[8_191, 10_001, 3_000_003]) == [[True] * 6] * 2
+    counts = [8_191, 10_001, 3_000_003]
+    assert ranks(both_send_and_receive, 2, counts=counts, tune=DIRECT) == [[True] * 6] * 2
+
+
+@pytest.mark.parametrize("pushed_nbytes", [0, 16384])
+def test_messages_of_ranks_that_share_cores_come_by_either_way(
+    ranks: Callable[..., list[Any]], pushed_nbytes: int
+) -> None:
+    """On two cores; what is longer than that is read by the receiver instead of coming with its offer."""
+    counts = [1023, 1025, 4096, 4097, 20_000, 300_001]
+    tune = f"pushed_nbytes={pushed_nbytes}"
+    found = ranks(both_send_and_receive, 4, counts=counts, tune=tune)
+    assert found == [[True] * 12] * 4
 
 
 def one_gathers(counts: list[int]) -> list[bool]:
