@@ -107,8 +107,12 @@ def test_a_job_of_torch_is_shown_stopped_measured_and_exported(folder: Path) -> 
         job.until(lambda: "broadcast" in run_command(folder, *top).stdout, "an op", PATIENCE_S)
         distdbg(folder, "break", "rank=1,kind=all_reduce")
         until_stopped(job)
-        shown = json.loads(distdbg(folder, "ps", "--json"))["runs"][0]["ranks"][1]
-        assert (shown["state"], shown["site"]) == ("in the debugger", CALLED_AT)
+
+        def is_shown() -> bool:  # the agent looks now and then
+            shown = json.loads(distdbg(folder, "ps", "--json"))["runs"][0]["ranks"][1]
+            return (shown["state"], shown["site"]) == ("in the debugger", CALLED_AT)
+
+        job.until(is_shown, "rank 1 in the debugger", PATIENCE_S)
         ranks = distdbg(folder, "top", "--once", "--size", "160x24", "--view", "ranks")
         assert "1 in the debugger" in ranks
         assert BUCKET in distdbg(folder, "ps")  # what the other rank waits in
