@@ -14,6 +14,7 @@ import pytest
 from distdbg.ops.call import Kind
 from distdbg.runtime.plan.names import NAMES
 from tests.net.rooms import ROOMS
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -68,6 +69,31 @@ print("right", flush=True)
 dist.destroy_process_group()
 """
 
+#: Which algorithm of the kernel the links use, and which it uses for others.
+CONGESTION = """
+import os, socket, stat
+from contextlib import suppress
+import distdbg as dist
+
+def algorithm(of):
+    return of.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\\0").decode()
+
+dist.init_process_group()
+dist.barrier()
+found, of_store = set(), int(os.environ["MASTER_PORT"])
+for fd in map(int, os.listdir("/proc/self/fd")):
+    with suppress(OSError):
+        if stat.S_ISSOCK(os.fstat(fd).st_mode):
+            with socket.socket(fileno=os.dup(fd)) as one:
+                ports = one.getpeername()[1], one.getsockname()[1]
+                if one.family == socket.AF_INET and of_store not in ports:
+                    found.add(algorithm(one))
+dist.barrier()
+with socket.socket() as other:
+    print(*found, algorithm(other), flush=True)
+dist.destroy_process_group()
+"""
+
 
 def over_tcp(*command: str, timeout: float = 550, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -79,6 +105,30 @@ def over_tcp(*command: str, timeout: float = 550, **more: str) -> subprocess.Com
         check=False,
         cwd=ROOT,
     )
+
+
+@pytest.mark.ranks
+def test_bbr_gives_way_to_reno_where_ranks_are_near(tmp_path: Path) -> None:
+    env = {**os.environ, "DISTDBG_TRANSPORT": "tcp", "WORLD_SIZE": "2", "TMPDIR": str(tmp_path)}
+    env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", CONGESTION],
+            env=env | {"RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        for rank in range(2)
+    ]
+    try:
+        for rank in ranks:
+            found, of_system = rank.communicate(timeout=60)[0].split()
+            assert found == ("reno" if of_system.startswith("bbr") else of_system)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
 
 
 @pytest.mark.slow
