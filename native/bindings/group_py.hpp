@@ -184,6 +184,7 @@ class GroupHandle {
   const char* wait_op(const OpPointer& op, std::int64_t deadline_ns) {
     const HeldArrays::WhenDone releases(held_, *op);
     if (op->done()) {
+      if (parts_) parts_->runner.found_done(*op);
       op->rethrow();
     } else {
       const std::shared_ptr<Parts> p = parts();

@@ -231,12 +231,18 @@ void Runner::doze(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-bool Runner::is_soon(const Op& op) const {
+bool Runner::is_soon(const Op& op, std::int64_t cpu_ns) const {
   const std::int64_t waited_ns = now_ns() - op.submitted_ns;
   if (waited_ns < soon_ns) return true;
   return waited_ns < short_ns && op.submitted_ns == last_submit_ns_ &&
-         last_waker_ == std::this_thread::get_id() &&
-         thread_cpu_ns() - last_waker_cpu_ns_ < soon_cpu_ns;
+         last_waker_ == std::this_thread::get_id() && thread_cpu_ns() - last_waker_cpu_ns_ < cpu_ns;
+}
+
+// The thread may have taken the core from who was about to wait, or it had one of its own; each op would wake
+// it for ever. It counts up alone: what was left to the thread for longer is for it.
+void Runner::found_done(const Op& op) {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock && soon_score_ < soon_least && is_soon(op, soon_ns)) ++soon_score_;
 }
 
 // False: it waited as long as it is worth while.
@@ -244,7 +250,7 @@ bool Runner::help(const Op& op, const Wait& wait) {
   std::unique_lock lock(mutex_);
   // Whoever gives up before the op does leaves it going.
   if (wait.deadline_ns < op.deadline_ns) return help_for_a_moment(lock, op, wait);
-  if (is_soon(op))
+  if (is_soon(op, soon_cpu_ns))
     soon_score_ = std::min(soon_score_ + 1, soon_most);
   else
     soon_score_ -= std::min(soon_score_, late_cost);

@@ -39,6 +39,8 @@ class Runner {
   // Throws the op's error; at wait.deadline_ns throws Fault::timeout and leaves the op going. An abort of
   // the job ends the op itself, within a slice.
   void wait(const Op& op, const Wait& wait);
+  // Somebody was about to wait for what had ended. Waits for nothing.
+  void found_done(const Op& op);
   bool is_idle() const { return unfinished_.load(std::memory_order_acquire) == 0; }
   // Waits until all submitted ops have ended; each ends at its own deadline at the latest.
   void drain(const Wait& wait);
@@ -94,7 +96,7 @@ class Runner {
   void look_after_lazy(std::unique_lock<std::mutex>& lock);
   bool is_to_doze() const { return !is_stopping_ && soon_score_ >= soon_least; }
   void doze(std::unique_lock<std::mutex>& lock);
-  bool is_soon(const Op& op) const;
+  bool is_soon(const Op& op, std::int64_t cpu_ns) const;
   bool help(const Op& op, const Wait& wait);
   void want_front();
   bool help_for_a_moment(std::unique_lock<std::mutex>& lock, const Op& op, const Wait& wait);

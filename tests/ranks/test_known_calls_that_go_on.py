@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
 import sys
 import threading
 import time
 import warnings
 import weakref
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -174,8 +177,24 @@ def test_an_array_of_a_known_op_is_in_another_one() -> None:
     run(program, 1)
 
 
+@pytest.fixture
+def busy_core() -> Iterator[None]:
+    """This thread, and those it starts, share one core with a program that computes."""
+    cores = os.sched_getaffinity(0)
+    core = min(cores)
+    os.sched_setaffinity(0, {core})
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        busy.kill()
+        busy.wait()
+        os.sched_setaffinity(0, cores)
+
+
+@pytest.mark.usefixtures("busy_core")
 def test_the_thread_of_ops_rests_again_after_it_was_woken() -> None:
-    """Each wait right after its op is that of the caller alone."""
+    """Each wait right after its op is that of the caller alone, also where the thread is often quicker."""
 
     def switches(thread: str) -> int:
         lines = Path(f"/proc/self/task/{thread}/status").read_text().splitlines()
@@ -187,18 +206,18 @@ def test_the_thread_of_ops_rests_again_after_it_was_woken() -> None:
         before = {path.name for path in Path("/proc/self/task").iterdir()}
         warm_up_async(x)
         [thread] = {path.name for path in Path("/proc/self/task").iterdir()} - before
-        for _ in range(8):  # it carries these out
-            work = begin(x)
-            time.sleep(0.005)  # as a program that computes meanwhile
-            work.wait()
-        count = 4000
-        first, began = switches(thread), time.monotonic()
-        for _ in range(count):
-            begin(x).wait()
-        # It looks twice in half a millisecond. One that was preempted between an op and its wait has the next
-        # few wake it; if each did, there would be more than one switch of an op.
-        looks = (time.monotonic() - began) / 0.0002
-        assert switches(thread) - first < count / 2 + looks
+        for _ in range(4):
+            for _ in range(8):  # it carries these out
+                work = begin(x)
+                time.sleep(0.005)  # as a program that computes meanwhile
+                work.wait()
+            count = 8000
+            first, began = switches(thread), time.monotonic()
+            for _ in range(count):
+                begin(x).wait()
+            # It looks twice in half a millisecond. A preempted caller has the next few ops wake it.
+            looks = (time.monotonic() - began) / 0.0002
+            assert switches(thread) - first < count / 10 + looks
 
     run(program, 1)
 
