@@ -25,8 +25,11 @@ def test_a_limited_link_is_measured_beside_its_bound(
     [head, row] = capsys.readouterr().out.splitlines()
     first = f"2 hosts x 2 ranks, 400 Mb/s each way by a {link}'s link, congestion control "
     assert head.startswith(f"{first}{congestion or 'of the system'}, load "), head
+    bound = 4.7 if link == "kernel" else 5.2  # that one lets a tenth through at once
+    number = r"([\d.]+)"
     found = re.fullmatch(
-        r"all_reduce  256 KiB  bound +5\.2 ms  distdbg +([\d.]+) ms \(([\d.]+) x\)", row
+        rf"all_reduce  256 KiB  bound +{bound} ms  distdbg +{number} ms \({number} x, others {number}\)",
+        row,
     )
     assert found is not None, row
-    assert float(found[1]) > 5.2  # nobody is faster than the link
+    assert float(found[1]) > bound  # nobody is faster than the link
